@@ -10,13 +10,15 @@
 ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need) {
     size_t heads = (size_t)need->heads.n_heads, d = (size_t)need->heads.head_dim, rows = (size_t)need->max_rows;
     size_t parts = (size_t)ig_attend_parts(need->max_entries) + 512; /* of several sequences */
-    size_t prompt_parts = rows > IG_GPU_PARTS ? rows : IG_GPU_PARTS;
+    size_t of_parts = (rows > IG_GPU_PARTS ? rows : IG_GPU_PARTS) * heads * (d + 2);
+    size_t columns = rows < IG_GPU_SHARED_COLUMNS ? rows : IG_GPU_SHARED_COLUMNS;
+    size_t of_shares = 2 * (columns > 2 ? columns : 2) * IG_GPU_SHARED_ROWS; /* a column of three matrices at least */
     size_t gathered = ((size_t)need->max_entries + IG_GPU_PART - 1) / IG_GPU_PART * IG_GPU_PART;
     if (gathered > IG_GPU_GATHERED) gathered = IG_GPU_GATHERED;
     return (ig_gpu_scratch){.act = rows * ig_gpu_half_bytes(need->max_in), /* more than ig_gpu_act_bytes() */
                             .parts = parts * heads * (d + 2),
                             .state = rows * heads * (d + 2),
-                            .prompt_parts = prompt_parts * heads * (d + 2),
+                            .sums = of_parts > of_shares ? of_parts : of_shares,
                             .rows = (size_t)need->heads.n_kv_heads * gathered * 2 * d};
 }
 
@@ -26,7 +28,7 @@ void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need) 
     ig_arena_take(&sum, n.act);
     ig_arena_take(&sum, n.parts * sizeof(float));
     ig_arena_take(&sum, n.state * sizeof(float));
-    ig_arena_take(&sum, n.prompt_parts * sizeof(float));
+    ig_arena_take(&sum, n.sums * sizeof(float));
     ig_arena_take(&sum, n.rows * sizeof(uint16_t));
     bytes[IG_PLACE_DEVICE] += sum.used + IG_GPU_MAIL + need->mail_bytes;
     bytes[IG_PLACE_HOST] += IG_GPU_MAIL + need->mail_bytes;

@@ -95,14 +95,15 @@ static void expect_rounded_products(const both *y, const ig_matrix *m, const bot
 static void products(void **state) {
     (void)state;
     enum { OUT = 70, ROWS = 69 };
-    static const int widths[] = {768, 256, 2304, 4352}; /* few: of a row that is one warp's, two warps' and four's */
+    /* Few: of a row that is one warp's, two warps' and four's. Many: whole, and in three shares. */
+    static const int widths[] = {768, 256, 2304, 4352, 1792};
     float bias[OUT];
     ig_error err = {0};
     for (int i = 0; i < OUT; i++) bias[i] = (float)i - 10;
     if (devices[GPU]->ops->bind(devices[GPU], bias, sizeof bias, &err)) fail_msg("%s", err.text);
     for (int t = 0; t < N_TYPES; t++)
-        for (int kind = 0; kind < 4; kind++) {
-            bool few = kind > 0;
+        for (int kind = 0; kind < 5; kind++) {
+            bool few = kind % 4 > 0;
             int rows = few ? 19 : ROWS, n_in = widths[kind];
             ig_matrix m = make_matrix(t, OUT, n_in, t % 2 ? bias : NULL);
             both x = make_both((size_t)rows * (size_t)n_in, 3), y = make_both((size_t)rows * OUT, 1);
@@ -362,11 +363,50 @@ static int open_and_reserve(void **state) {
     return 0;
 }
 
+/* Matrices that are multiplied in eight, eight and four shares, with more columns than there is room for at a time: the
+ * bits of a few. */
+static void products_in_shares(void **state) {
+    enum { MATRICES = 3, ROWS = 6, FEW = 3, IN = 4096 };
+    static const int n_out[MATRICES] = {1024, 1000, 2048};
+    close_devices(state);
+    open_devices(state);
+    reserve_both(&(ig_device_need){.max_rows = ROWS, .max_in = IN, .max_entries = 1, .heads = {1, 1, 8, 0}});
+    ig_matrix m[MATRICES];
+    const ig_matrix *all[MATRICES];
+    both x = make_both(ROWS * IN, 1), y[MATRICES];
+    float *together[MATRICES];
+    for (int i = 0; i < MATRICES; i++) {
+        m[i] = make_matrix(1, n_out[i], IN, NULL);
+        all[i] = &m[i];
+        y[i] = make_both((size_t)n_out[i] * ROWS, 1);
+    }
+    for (int few = 0; few < 2; few++)
+        for (int first = 0, n = few ? FEW : ROWS; first < ROWS; first += n) {
+            float *to[MATRICES];
+            for (int i = 0; i < MATRICES; i++) to[i] = y[i].on[GPU] + (size_t)first * (size_t)n_out[i];
+            devices[GPU]->ops->matmul(devices[GPU], to, all, MATRICES, x.on[GPU] + (size_t)first * IN, n, false);
+            for (int i = 0; i < MATRICES && !few; i++) {
+                together[i] = malloc(y[i].n * sizeof(float));
+                memcpy(together[i], get(&y[i], GPU), y[i].n * sizeof(float));
+            }
+        }
+    for (int i = 0; i < MATRICES; i++) {
+        assert_memory_equal(together[i], get(&y[i], GPU), y[i].n * sizeof(float));
+        free(together[i]);
+        free_matrix(&m[i]);
+        free_both(&y[i]);
+    }
+    free_both(&x);
+    close_devices(state);
+    open_and_reserve(state);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory),
         cmocka_unit_test(products),
         cmocka_unit_test(several_products),
+        cmocka_unit_test(products_in_shares),
         cmocka_unit_test(odd_products),
         cmocka_unit_test(odd_products_of_few),
         cmocka_unit_test(embeddings),

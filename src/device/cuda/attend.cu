@@ -114,11 +114,11 @@ static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a)
     const ig_attention *job =
         in_order ? keep(g, s, a, 1, max_int(seen, a->begin), a->end, false) : keep(g, s, a, 1, seen, n, false);
     for (int first = 0; first < a->n_tokens; first += most) {
-        ig_cuda_prompt p = {job, g->rows, g->state, g->prompt_parts, first, 0, 0, 0, n, a->window, false};
+        ig_cuda_prompt p = {job, g->rows, g->state, g->sums, first, 0, 0, 0, n, a->window, false};
         p.n = min_int(a->n_tokens - first, most);
         int begin = ig_cuda_first_row(s, a, first, n), end = n - a->n_tokens + first + p.n;
         p.is_whole = !in_order && begin / IG_GPU_PART == (end - 1) / IG_GPU_PART;
-        int most_parts = min_int((int)(g->n_prompt_parts / each) / p.n, (int)(g->n_rows / row) / IG_GPU_PART);
+        int most_parts = min_int((int)(g->n_sums / each) / p.n, (int)(g->n_rows / row) / IG_GPU_PART);
         if (in_order) { /* of each call one part at a time, which the next call may go on with */
             begin = max_int(begin, a->begin), end = min_int(end, a->end);
             p.state = a->carry, p.parts = a->carry + (size_t)a->n_tokens * each;

@@ -240,12 +240,12 @@ static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
     ig_gpu_scratch n = ig_gpu_scratch_of(need);
     g->n_parts = n.parts;
     g->n_state = n.state;
-    g->n_prompt_parts = n.prompt_parts;
+    g->n_sums = n.sums;
     g->n_rows = n.rows;
     g->act = (uint8_t *)ig_arena_take(a, n.act);
     g->parts = (float *)ig_arena_take(a, g->n_parts * sizeof(float));
     g->state = (float *)ig_arena_take(a, g->n_state * sizeof(float));
-    g->prompt_parts = (float *)ig_arena_take(a, g->n_prompt_parts * sizeof(float));
+    g->sums = (float *)ig_arena_take(a, g->n_sums * sizeof(float));
     g->rows = (uint16_t *)ig_arena_take(a, g->n_rows * sizeof(uint16_t));
 }
 
@@ -353,7 +353,8 @@ static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m,
         if (few)
             ig_cuda_matmul(g->work, y + i, found, n, ig_cuda_has_codes(found) ? (const void *)g->act : x, n_rows);
         else
-            ig_cuda_matmul_many(g->work, y + i, found, n, g->act, n_rows, g->n_multiprocessors);
+            ig_cuda_matmul_many(g->work, y + i, found, n, g->act, n_rows, g->n_multiprocessors,
+                                ig_cuda_room{g->sums, g->n_sums});
     }
     leave(g);
 }

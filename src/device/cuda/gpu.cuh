@@ -44,11 +44,11 @@ typedef struct gpu {
     ig_device_need have;
     uint8_t *scratch; /* holds what follows; its bytes */
     size_t scratch_bytes;
-    uint8_t *act;                                    /* [max_rows] columns of activations */
-    float *parts, *state;                            /* decode steps' parts; prompts' running sums */
-    float *prompt_parts;                             /* what parts of their rows come to */
-    uint16_t *rows;                                  /* gathered keys and values */
-    size_t n_parts, n_state, n_prompt_parts, n_rows; /* elements of these */
+    uint8_t *act;                            /* [max_rows] columns of activations */
+    float *parts, *state;                    /* decode steps' parts; prompts' running sums */
+    float *sums;                             /* what parts of prompts' rows and shares of products come to */
+    uint16_t *rows;                          /* gathered keys and values */
+    size_t n_parts, n_state, n_sums, n_rows; /* elements of these */
 
     ig_cuda_mail mail;                   /* what attention was called with since the last wait */
     unsigned *peak;                      /* behind the mail */

@@ -29,11 +29,18 @@ enum { IG_CUDA_MATRICES = 3 };
 /* y[i][c][0..n_out) = m[i] x[c] + bias, for IG_CUDA_MATRICES matrices of one type at most. `x`: columns of floats, or
  * for quantised types ig_cuda_quantise()'s. Matrices and x begin at multiples of 16 bytes. */
 void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols);
+/* n floats of the GPU's memory. */
+typedef struct ig_cuda_room {
+    float *x;
+    size_t n;
+} ig_cuda_room;
+
 /* The same columns to 16-bit floats, n of any size, in ig_gpu_half_bytes() each, and products with them: of prompts, on
- * tensor cores, by n_tiles blocks of threads or more where there are as many small ones. */
+ * tensor cores, by n_tiles blocks of threads or more where there are as many small ones. What shares of a matrix come
+ * to goes to `sums`, which has room for a column at least: IG_GPU_SHARED_ROWS of each matrix. */
 void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);
 void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols,
-                         int n_tiles);
+                         int n_tiles, ig_cuda_room sums);
 void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
 
 /* ---- vector.cu: as the operations of device.h ---- */

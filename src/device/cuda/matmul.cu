@@ -13,7 +13,8 @@
  * tensor cores. A column is scaled by a power of two so that its largest number is in 2^14 .. 2^15: what is 2^28 times
  * smaller still has all its bits. A block of threads has a square tile, as large as leaves work for all
  * multiprocessors: the larger it is, the less often is a number loaded. In each of them a result is the same chain of
- * products.
+ * products. Of a matrix with few rows it is the sum of several, shares of the matrix' width, that blocks of threads of
+ * their own compute: how many is said by the matrix alone.
  */
 #include "device/cuda/kernels.cuh"
 #include "device/cuda/mma.cuh"
@@ -29,20 +30,28 @@ enum {
     FLOATS = 8 /* that a lane loads at a time */
 };
 enum {            /* of many columns */
-       SIDES = 3, /* tiles have 32, 64 or 128 columns and as many rows of the matrix, and a warp for each 16 */
+       SIDES = 3, /* tiles have 32, 64 or 128 columns and as many rows of the matrix */
        LEAST_SIDE = 32,
-       WARP_ROWS = 32,       /* of a warp, and half of the columns */
+       MANY_WARPS = 4,       /* of a tile, but for the least, which has 2: a warp has half of the columns, */
+       LEAST_WARP_ROWS = 32, /* and half of the rows, or so many */
        STEP = IG_GPU_HALVES, /* elements of each that are multiplied between two barriers */
        STAGES = 4,           /* steps of columns that shared memory has room for; of weights it is 2 */
        EIGHT = 8,            /* elements of 16 bytes */
        PIECES = STEP / EIGHT,
-       B_TILES = WARP_ROWS / IG_MMA_COLS,
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
-       RESIDENT = 8 /* warps of a multiprocessor, whose registers they share */
-#else
-       RESIDENT = 16
-#endif
+       LEAST_SHARE = 512, /* of a matrix' width */
+       MOST_SHARES = 8    /* of a matrix, and as make its rows no more than IG_GPU_SHARED_ROWS */
 };
+
+static constexpr int warp_rows(int side) { return side / 2 > LEAST_WARP_ROWS ? side / 2 : LEAST_WARP_ROWS; }
+static constexpr int warps_of(int side) { return 2 * (side / warp_rows(side)); }
+/* Blocks of threads of a multiprocessor, whose registers they share. */
+static constexpr int resident(int side) {
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+    return side > 64 ? 1 : 2;
+#else
+    return side > 64 ? 2 : side > 32 ? 4 : 8;
+#endif
+}
 
 /* ---- activations -------------------------------------------------------------------- */
 
@@ -115,6 +124,8 @@ typedef struct product {
     size_t stride;    /* bytes from one to the next */
     float *y;
     int n_out, n_in, n_cols;
+    int n_shares; /* of many columns */
+    float *sums;  /* [n_shares][n_cols][n_out] what each comes to, if there are several */
 } product;
 
 /* Of the same columns with matrices of one type and width: blocks of threads of the same z have the same one. */
@@ -131,7 +142,7 @@ struct tile {
     float sum[(ROWS * n + IG_SUMS - 1) / IG_SUMS * IG_SUMS]; /* [ROWS][n] */
 };
 
-static __device__ __forceinline__ int least(int a, int b) { return a < b ? a : b; }
+static __host__ __device__ __forceinline__ int least(int a, int b) { return a < b ? a : b; }
 
 template <int n>
 static __device__ __forceinline__ tile<n> begin_tile(const product *m) {
@@ -274,19 +285,33 @@ static __device__ __forceinline__ void put_weights(uint16_t *rows, int to, const
         *(uint4 *)(rows + (to ^ i * EIGHT)) = uint4{h[4 * i], h[4 * i + 1], h[4 * i + 2], h[4 * i + 3]};
 }
 
-/* What a thread brings to shared memory: two pieces of a step's columns, half of a tile apart, and a part of a row. */
-typedef struct carrier {
-    const uint8_t *x[2], *w;
-    int piece, part; /* where they go; the second piece goes half a tile behind the first */
-} carrier;
+/* What a thread brings to shared memory: pieces of a step's columns and parts of rows, twice as many of those, each
+ * `apart` columns or rows behind the one before. */
+template <int side>
+struct carrier {
+    enum {
+        THREADS = warps_of(side) * IG_WARP,
+        WARP_ROWS = warp_rows(side),
+        COLUMNS_APART = THREADS / PIECES,
+        ROWS_APART = THREADS / (STEP / IG_PART),
+        N_PIECES = side / COLUMNS_APART,
+        N_PARTS = side / ROWS_APART
+    };
+    const uint8_t *x[N_PIECES], *w[N_PARTS];
+    int piece, part; /* where the first ones go */
+};
 
 template <int side>
-static __device__ __forceinline__ carrier carrier_of(const product *m, int column, int row, int thread) {
-    carrier c;
+static __device__ __forceinline__ carrier<side> carrier_of(const product *m, int column, int row, int begin,
+                                                           int thread) {
+    typedef carrier<side> own;
+    own c;
     int i = thread / PIECES, piece = thread % PIECES;
-    for (int j = 0; j < 2; j++)
-        c.x[j] = m->x + (size_t)least(column + i + j * side / 2, m->n_cols - 1) * m->stride + piece * EIGHT * 2;
-    c.w = m->w + (size_t)least(row + thread / 2, m->n_out - 1) * m->row_bytes;
+    IG_UNROLL for (int j = 0; j < own::N_PIECES; j++) c.x[j] =
+        m->x + (size_t)least(column + i + j * own::COLUMNS_APART, m->n_cols - 1) * m->stride +
+        (begin + piece * EIGHT) * 2;
+    IG_UNROLL for (int j = 0; j < own::N_PARTS; j++) c.w[j] =
+        m->w + (size_t)least(row + thread / 2 + j * own::ROWS_APART, m->n_out - 1) * m->row_bytes;
     c.piece = place(i, piece);
     c.part = place(thread / 2, thread % 2 * 2);
     return c;
@@ -294,23 +319,36 @@ static __device__ __forceinline__ carrier carrier_of(const product *m, int colum
 
 /* Of step number s; of none this is an empty group. */
 template <int side>
-static __device__ __forceinline__ void send_columns(uint16_t *columns, const carrier *c, int s, int n_steps) {
-    for (int j = 0; j < 2 && s < n_steps; j++)
-        ig_send16(columns + s % STAGES * side * STEP + j * (side / 2) * STEP + c->piece,
+static __device__ __forceinline__ void send_columns(uint16_t *columns, const carrier<side> *c, int s, int n_steps) {
+    IG_UNROLL for (int j = 0; j < carrier<side>::N_PIECES; j++) if (s < n_steps)
+        ig_send16(columns + (s % STAGES * side + j * carrier<side>::COLUMNS_APART) * STEP + c->piece,
                   c->x[j] + (size_t)s * STEP * 2);
     ig_send_end();
 }
 
+/* Numbers from `at` on of a thread's rows: to registers, and from there to shared memory. */
+template <int type, int block, int bytes, int side>
+static __device__ __forceinline__ void fetch_parts(weights *next, const carrier<side> *c, int at, int n) {
+    IG_UNROLL for (int j = 0; j < carrier<side>::N_PARTS; j++)
+        fetch_weights<type, block, bytes>(&next[j], c->w[j], at, n);
+}
+
+template <int type, int block, int side>
+static __device__ __forceinline__ void put_parts(uint16_t *rows, const carrier<side> *c, const weights *next, int at) {
+    IG_UNROLL for (int j = 0; j < carrier<side>::N_PARTS; j++)
+        put_weights<type, block>(rows + j * carrier<side>::ROWS_APART * STEP, c->part, &next[j], at);
+}
+
 /* Products of a step, of a warp's columns and rows; a and b are where the lane loads from. */
-template <int tiles>
-static __device__ __forceinline__ void multiply_step(float sum[tiles][B_TILES][4], const uint16_t *columns, int a,
+template <int tiles, int b_tiles>
+static __device__ __forceinline__ void multiply_step(float sum[tiles][b_tiles][4], const uint16_t *columns, int a,
                                                      const uint16_t *rows, int b) {
     IG_UNROLL for (int i = 0; i < STEP; i += IG_MMA_DEPTH) {
-        uint32_t x[4], w[B_TILES][2];
-        IG_UNROLL for (int u = 0; u < B_TILES; u += 2) ig_mma_load(w[u], rows + u * IG_MMA_COLS * STEP + (b ^ i));
+        uint32_t x[4], w[b_tiles][2];
+        IG_UNROLL for (int u = 0; u < b_tiles; u += 2) ig_mma_load(w[u], rows + u * IG_MMA_COLS * STEP + (b ^ i));
         IG_UNROLL for (int t = 0; t < tiles; t++) {
             ig_mma_load(x, columns + t * IG_MMA_ROWS * STEP + (a ^ i));
-            IG_UNROLL for (int u = 0; u < B_TILES; u++) ig_mma(sum[t][u], x, w[u]);
+            IG_UNROLL for (int u = 0; u < b_tiles; u++) ig_mma(sum[t][u], x, w[u]);
         }
     }
 }
@@ -326,41 +364,72 @@ static __device__ __forceinline__ void put_tile(const product *m, const float *s
     }
 }
 
+/* Elements of each of n shares of a width of n_in. */
+static __host__ __device__ __forceinline__ int share_of(int n_in, int n) { return (n_in / n + STEP - 1) / STEP * STEP; }
+
+/* Which matrix a block of threads has, and which share of it. */
+static __device__ __forceinline__ product product_here(const products *all, int *share) {
+    int i = 0;
+    *share = (int)blockIdx.z;
+    while (*share >= all->of[i].n_shares) *share -= all->of[i++].n_shares;
+    product m = all->of[i];
+    if (m.n_shares == 1) return m;
+    m.y = m.sums + (size_t)*share * (size_t)m.n_cols * (size_t)m.n_out;
+    m.bias = NULL;
+    return m;
+}
+
 /* While a step is multiplied, columns of the next ones come to shared memory and weights of the next but one to
  * registers. Those of the next one are there, and become 16-bit floats in shared memory behind the products. So one
  * barrier a step is enough: what is written was read, or is to be read, on the other side of it. */
 template <int type, int block, int bytes, int side>
-static __global__ void __launch_bounds__(2 * side, RESIDENT * 16 / side) multiply_many(products all) {
+static __global__ void __launch_bounds__(warps_of(side) * IG_WARP, resident(side)) multiply_many(products all) {
     ig_begin();
-    enum { TILES = side / 2 / IG_MMA_ROWS, SIZE = side * STEP };
-    const product m = all.of[blockIdx.z];
-    int row = (int)blockIdx.x * side, column = (int)blockIdx.y * side, n_steps = (m.n_in + STEP - 1) / STEP;
+    typedef carrier<side> carried;
+    enum { TILES = side / 2 / IG_MMA_ROWS, B_TILES = carried::WARP_ROWS / IG_MMA_COLS, SIZE = side * STEP };
+    int share;
+    const product m = product_here(&all, &share);
+    int row = (int)blockIdx.x * side, column = (int)blockIdx.y * side, width = share_of(m.n_in, m.n_shares);
+    int begin = share * width, end = share + 1 == m.n_shares ? m.n_in : begin + width;
+    int n_steps = (end - begin + STEP - 1) / STEP;
     if (row >= m.n_out) return;
     IG_SHARED(uint4, shared);
     uint16_t *columns = (uint16_t *)shared, *rows = columns + STAGES * SIZE;
-    int lane = (int)threadIdx.x, warp = (int)threadIdx.y, thread = warp * IG_WARP + lane, part = thread % 2 * IG_PART;
-    int warp_column = warp % 2 * (side / 2), warp_row = warp / 2 * WARP_ROWS;
+    int lane = (int)threadIdx.x, warp = (int)threadIdx.y, thread = warp * IG_WARP + lane;
+    int part = begin + thread % 2 * IG_PART, warp_column = warp % 2 * (side / 2),
+        warp_row = warp / 2 * carried::WARP_ROWS;
     int a = place(lane % 16, lane / 16), b = place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    carrier c = carrier_of<side>(&m, column, row, thread);
+    carried c = carrier_of<side>(&m, column, row, begin, thread);
     float sum[TILES][B_TILES][4] = {};
-    weights next;
+    weights next[carried::N_PARTS];
     for (int s = 0; s < STAGES - 1; s++) send_columns<side>(columns, &c, s, n_steps);
-    fetch_weights<type, block, bytes>(&next, c.w, part, m.n_in);
-    put_weights<type, block>(rows, c.part, &next, part);
-    if (n_steps > 1) fetch_weights<type, block, bytes>(&next, c.w, part + STEP, m.n_in);
+    fetch_parts<type, block, bytes, side>(next, &c, part, m.n_in);
+    put_parts<type, block, side>(rows, &c, next, part);
+    if (n_steps > 1) fetch_parts<type, block, bytes, side>(next, &c, part + STEP, m.n_in);
     IG_LOOP for (int s = 0; s < n_steps; s++, part += STEP) {
         ig_await_sent<STAGES - 2>();
         __syncthreads();
         send_columns<side>(columns, &c, s + STAGES - 1, n_steps);
-        multiply_step<TILES>(sum, columns + s % STAGES * SIZE + warp_column * STEP, a,
-                             rows + s % 2 * SIZE + warp_row * STEP, b);
-        if (s + 1 < n_steps) put_weights<type, block>(rows + (s + 1) % 2 * SIZE, c.part, &next, part + STEP);
-        if (s + 2 < n_steps) fetch_weights<type, block, bytes>(&next, c.w, part + 2 * STEP, m.n_in);
+        multiply_step<TILES, B_TILES>(sum, columns + s % STAGES * SIZE + warp_column * STEP, a,
+                                      rows + s % 2 * SIZE + warp_row * STEP, b);
+        if (s + 1 < n_steps) put_parts<type, block, side>(rows + (s + 1) % 2 * SIZE, &c, next, part + STEP);
+        if (s + 2 < n_steps) fetch_parts<type, block, bytes, side>(next, &c, part + 2 * STEP, m.n_in);
     }
     column += warp_column + lane / 4;
     row += warp_row + lane % 4 * 2;
-    for (int t = 0; t < TILES; t++)
-        for (int u = 0; u < B_TILES; u++) put_tile(&m, sum[t][u], column + t * IG_MMA_ROWS, row + u * IG_MMA_COLS);
+    IG_UNROLL for (int t = 0; t < TILES; t++) IG_UNROLL for (int u = 0; u < B_TILES; u++)
+        put_tile(&m, sum[t][u], column + t * IG_MMA_ROWS, row + u * IG_MMA_COLS);
+}
+
+/* y = the sum of the shares, in order, + bias. */
+static __global__ void add_shares(products all) {
+    ig_begin();
+    const product m = all.of[blockIdx.y];
+    size_t n = (size_t)m.n_cols * (size_t)m.n_out, i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (m.n_shares == 1 || i >= n) return;
+    float y = m.sums[i];
+    for (int k = 1; k < m.n_shares; k++) y += m.sums[(size_t)k * n + i];
+    m.y[i] = y + (m.bias ? m.bias[i % (size_t)m.n_out] : 0.0f);
 }
 
 /* ---- embeddings ---------------------------------------------------------------------------- */
@@ -490,7 +559,9 @@ static products products_of(int *n_out, float *const *y, const ig_matrix *m, int
                             y[i],
                             m[i].n_out,
                             m[i].n_in,
-                            n_cols};
+                            n_cols,
+                            1,
+                            NULL};
         if (m[i].n_out > *n_out) *n_out = m[i].n_out;
     }
     return all;
@@ -513,22 +584,59 @@ void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, co
     ig_launch(k.multiply[size], grid, block, WARPS * ROWS * COLUMNS * sizeof(float), q, all);
 }
 
-static int tiles_of(const ig_matrix *m, int n_m, int n_cols, int side) {
+static int shares_of(const ig_matrix *m) {
+    int n = IG_GPU_SHARED_ROWS / m->n_out, most = least(m->n_in / LEAST_SHARE, MOST_SHARES);
+    n = m->n_in % STEP ? 1 : least(n, most);
+    return n > 1 ? shares(m->n_in, share_of(m->n_in, n)) : 1;
+}
+
+static int tiles_of(const products *all, int n_m, int n_cols, int side) {
     unsigned n = 0;
-    for (int i = 0; i < n_m; i++) n += shares(m[i].n_out, side) * shares(n_cols, side);
+    for (int i = 0; i < n_m; i++) n += all->of[i].n_shares * shares(all->of[i].n_out, side) * shares(n_cols, side);
     return (int)n;
 }
 
-void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols,
-                         int n_tiles) {
-    bool ragged = m->n_in % STEP;
-    int n_out, size = ragged ? 0 : SIDES - 1, side = LEAST_SIDE << size;
-    kernels k = kernels_of(m->type);
-    products all = products_of(&n_out, y, m, n_m, act, ig_gpu_half_bytes(m->n_in), n_cols);
-    while (size && (n_cols <= side / 2 || tiles_of(m, n_m, n_cols, side) < n_tiles)) side = LEAST_SIDE << --size;
-    dim3 grid(shares(n_out, side), shares(n_cols, side), (unsigned)n_m), block(IG_WARP, (unsigned)side / 16);
+/* So many columns that there is room for what their shares come to. */
+static void multiply_some(const kernels *k, ig_queue q, products *all, int n_m, int n_cols, int n_tiles, float *sums) {
+    int n_out = 0, n_shares = 0, size = all->of[0].n_in % STEP ? 0 : SIDES - 1, side = LEAST_SIDE << size;
+    bool ragged = !size;
+    for (int i = 0; i < n_m; i++) {
+        product *m = &all->of[i];
+        m->n_cols = n_cols;
+        m->sums = sums;
+        if (m->n_shares > 1) sums += (size_t)m->n_shares * (size_t)n_cols * (size_t)m->n_out;
+        n_out = m->n_out > n_out ? m->n_out : n_out;
+        n_shares += m->n_shares;
+    }
+    while (size && (n_cols <= side / 2 || tiles_of(all, n_m, n_cols, side) < n_tiles)) side = LEAST_SIDE << --size;
+    dim3 grid(shares(n_out, side), shares(n_cols, side), (unsigned)n_shares), block(IG_WARP, (unsigned)warps_of(side));
     size_t shared_bytes = (size_t)(STAGES + 2) * (size_t)side * STEP * sizeof(uint16_t);
-    ig_launch(ragged ? k.multiply_many_ragged : k.multiply_many[size], grid, block, shared_bytes, q, all);
+    ig_launch(ragged ? k->multiply_many_ragged : k->multiply_many[size], grid, block, shared_bytes, q, *all);
+    if (n_shares == n_m) return;
+    size_t n = (size_t)n_out * (size_t)n_cols;
+    ig_launch(add_shares, dim3((unsigned)((n + THREADS - 1) / THREADS), (unsigned)n_m), dim3(THREADS), 0, q, *all);
+}
+
+void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols,
+                         int n_tiles, ig_cuda_room sums) {
+    int n_out, most = n_cols;
+    size_t stride = ig_gpu_half_bytes(m->n_in), each = 0;
+    kernels k = kernels_of(m->type);
+    products all = products_of(&n_out, y, m, n_m, act, stride, n_cols);
+    for (int i = 0; i < n_m; i++) {
+        all.of[i].n_shares = shares_of(&m[i]);
+        if (all.of[i].n_shares > 1) each += (size_t)all.of[i].n_shares * (size_t)m[i].n_out;
+    }
+    if (each && (size_t)most > sums.n / each) most = (int)(sums.n / each);
+    if (most < n_cols && most > LEAST_SIDE << (SIDES - 1)) most -= most % (LEAST_SIDE << (SIDES - 1));
+    for (int first = 0, n; first < n_cols; first += n) {
+        n = least(n_cols - first, most);
+        for (int i = 0; i < n_m; i++) {
+            all.of[i].x = act + (size_t)first * stride;
+            all.of[i].y = y[i] + (size_t)first * (size_t)m[i].n_out;
+        }
+        multiply_some(&k, q, &all, n_m, n, n_tiles, sums.x);
+    }
 }
 
 void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add) {
