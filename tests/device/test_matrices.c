@@ -243,6 +243,75 @@ static void norms(void **state) {
         }
 }
 
+/* What a decode step asks for between two products: state, its norm and the product of that; an FFN's hidden layer and
+ * its product; heads that are rotated, and their largest numbers. */
+enum { STEP_ROWS = 3, WIDE = 4160, HIDDEN = 96, N_OUT = 7, STEP_HEADS = 3, HEAD = 24, HEADS_WIDTH = STEP_HEADS * HEAD };
+typedef struct steps {
+    both h, part, normed, product, gate, up, down, q, k, v, cs;
+    float *peaks; /* [3], page-locked */
+} steps;
+
+/* With a wait behind each, so that none finds another one before it, or without. */
+static void run_steps(steps *x, const ig_matrix *w, const ig_matrix *w_down, const both *norm, ig_activation kind,
+                      bool together) {
+    ig_device *d = devices[GPU];
+    const ig_device_ops *ops = d->ops;
+    ops->add(d, x->h.on[GPU], x->part.on[GPU], STEP_ROWS * WIDE);
+    if (!together) finish(GPU);
+    ops->norm(d, x->normed.on[GPU], x->h.on[GPU], norm->on[GPU], NULL, true, 1e-5f, STEP_ROWS, WIDE);
+    if (!together) finish(GPU);
+    ops->matmul(d, &x->product.on[GPU], &w, 1, x->normed.on[GPU], STEP_ROWS, true);
+    if (!together) finish(GPU);
+    ops->activate(d, kind, x->gate.on[GPU], x->up.on[GPU], STEP_ROWS * HIDDEN);
+    if (!together) finish(GPU);
+    ops->matmul(d, &x->down.on[GPU], &w_down, 1, x->gate.on[GPU], STEP_ROWS, true);
+    ops->rope(d, x->q.on[GPU], x->cs.on[GPU], HEAD - 8, false, STEP_ROWS, STEP_HEADS, HEAD);
+    if (!together) finish(GPU);
+    ops->rope(d, x->k.on[GPU], x->cs.on[GPU], HEAD - 8, false, STEP_ROWS, 1, HEAD);
+    if (!together) finish(GPU);
+    const ig_floats seen[] = {{x->q.on[GPU], x->q.n}, {x->k.on[GPU], x->k.n}, {x->v.on[GPU], x->v.n}};
+    ops->peak(d, x->peaks, seen, 3);
+    finish(GPU);
+}
+
+static void operations_that_join(void **state) {
+    (void)state;
+    ig_matrix w = make_matrix(7, N_OUT, WIDE, NULL), w_down = make_matrix(7, N_OUT, HIDDEN, NULL);
+    both norm = make_both(WIDE, 2);
+    for (int kind = 0; kind <= IG_RELU; kind++) {
+        uint64_t dice_before = dice.state, launches[2] = {0};
+        float *before[9] = {NULL};
+        for (int together = 0; together < 2; together++) {
+            dice.state = dice_before;
+            steps x = {
+                make_both(STEP_ROWS * WIDE, 4),   make_both(STEP_ROWS * WIDE, 3),
+                make_both(STEP_ROWS * WIDE, 1),   make_both(STEP_ROWS * N_OUT, 1),
+                make_both(STEP_ROWS * HIDDEN, 2), make_both(STEP_ROWS * HIDDEN, 2),
+                make_both(STEP_ROWS * N_OUT, 1),  make_both(STEP_ROWS * HEADS_WIDTH, 2),
+                make_both(STEP_ROWS * HEAD, 2),   make_both(STEP_ROWS * HEAD, 2),
+                make_both(STEP_ROWS * HEAD, 1),   ig_device_alloc(devices[GPU], IG_PLACE_HOST, 3 * sizeof(float))};
+            if (cuda_on_cpu_count) launches[together] -= cuda_on_cpu_count("cudaLaunchKernel");
+            run_steps(&x, &w, &w_down, &norm, (ig_activation)kind, together);
+            if (cuda_on_cpu_count) launches[together] += cuda_on_cpu_count("cudaLaunchKernel");
+            both *all[] = {&x.h, &x.part, &x.normed, &x.product, &x.gate, &x.up, &x.down, &x.q, &x.k, &x.v, &x.cs};
+            float most = 0;
+            for (int i = 0; i < 9; i++) {
+                const float *now = get(all[i], GPU);
+                if (!together) before[i] = memcpy(malloc(all[i]->n * sizeof *now), now, all[i]->n * sizeof *now);
+                assert_memory_equal(before[i], now, all[i]->n * sizeof *now);
+                if (together) free(before[i]);
+            }
+            for (size_t i = 0; i < x.q.n; i++) most = fmaxf(most, fabsf(get(&x.q, GPU)[i]));
+            assert_true(x.peaks[0] == most);
+            for (int i = 0; i < 11; i++) free_both(all[i]);
+            ig_device_free(devices[GPU], IG_PLACE_HOST, x.peaks, 3 * sizeof(float));
+        }
+        /* Addition, norm and codes; activation and codes; two rotations and a look. */
+        if (cuda_on_cpu_count) assert_int_equal(launches[0] - launches[1], 5);
+    }
+    free_matrix(&w), free_matrix(&w_down), free_both(&norm);
+}
+
 static void rotations(void **state) {
     (void)state;
     for (int adjacent = 0; adjacent < 2; adjacent++)
@@ -411,6 +480,7 @@ int main(void) {
         cmocka_unit_test(odd_products_of_few),
         cmocka_unit_test(embeddings),
         cmocka_unit_test(norms),
+        cmocka_unit_test(operations_that_join),
         cmocka_unit_test(products_of_strange_numbers),
         cmocka_unit_test(rotations),
         cmocka_unit_test(elements),

@@ -242,6 +242,47 @@ static void steps_together(void **state) {
     close_cache();
 }
 
+/* Steps whose results a product of quantised weights takes: codes made along the way are those made of the results. */
+static void steps_and_a_product(void **state) {
+    (void)state;
+    enum { OUT = 5 };
+    static const int dims[] = {32, 288}, lengths[JOBS] = {700, 3, 65};
+    for (int i = 0; i < 2; i++) {
+        open_cache(dims[i], IG_KV_F16);
+        size_t width = (size_t)(shape.n_heads * shape.head_dim);
+        size_t row = ig_type_row_bytes(ig_type_get(IG_TYPE_Q8_0), width), n_bytes = row * OUT;
+        uint8_t *codes = malloc(n_bytes);
+        for (size_t k = 0; k < n_bytes; k++) codes[k] = k % 34 == 1 ? 0x20 : (uint8_t)ig_random_u64(&dice);
+        ig_error err = {0};
+        if (devices[GPU]->ops->bind(devices[GPU], codes, n_bytes, &err)) fail_msg("%s", err.text);
+        const ig_matrix w = {.w = codes, .n_out = OUT, .n_in = (int)width, .type = IG_TYPE_Q8_0, .row_bytes = row},
+                        *m = &w;
+        reserve_both(&(ig_device_need){.max_rows = 32, .max_in = (int)width, .max_entries = MAX_ROWS, .heads = shape});
+        arrays x = make_arrays(JOBS);
+        both y = make_both(JOBS * OUT, 1);
+        float *before = NULL;
+        for (int together = 0; together < 2; together++) {
+            ig_attention jobs[JOBS];
+            for (int k = 0; k < JOBS; k++) jobs[k] = job_of(&x, GPU, k, 1, false, see(k, false, 0, lengths[k]));
+            devices[GPU]->ops->attend(devices[GPU], &shape, jobs, JOBS);
+            if (!together) finish(GPU);
+            uint64_t n = cuda_on_cpu_count ? cuda_on_cpu_count("cudaLaunchKernel") : 0;
+            devices[GPU]->ops->matmul(devices[GPU], &y.on[GPU], &m, 1, x.out.on[GPU], JOBS, true);
+            finish(GPU);
+            if (cuda_on_cpu_count) assert_int_equal(cuda_on_cpu_count("cudaLaunchKernel") - n, together ? 3 : 2);
+            if (together)
+                expect_same(&y, before);
+            else
+                before = copy_result(&y);
+        }
+        devices[GPU]->ops->unbind(devices[GPU], codes);
+        free(codes);
+        free_arrays(&x);
+        free_both(&y);
+        close_cache();
+    }
+}
+
 /* A prompt of n_tokens at the end of n rows: at once; by the caller's parts; a few queries at a time. */
 static void run_prompt(int n_tokens, int n, int window, int piece) {
     arrays x = make_arrays(n_tokens);
@@ -441,10 +482,16 @@ static void numbers_go_once(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps),   cmocka_unit_test(long_lists),      cmocka_unit_test(steps_together),
-        cmocka_unit_test(prompts), cmocka_unit_test(groups),          cmocka_unit_test(prompts_of_strange_queries),
-        cmocka_unit_test(weights), cmocka_unit_test(numbers_go_once), cmocka_unit_test(appends)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps),
+                                       cmocka_unit_test(long_lists),
+                                       cmocka_unit_test(steps_together),
+                                       cmocka_unit_test(steps_and_a_product),
+                                       cmocka_unit_test(prompts),
+                                       cmocka_unit_test(groups),
+                                       cmocka_unit_test(prompts_of_strange_queries),
+                                       cmocka_unit_test(weights),
+                                       cmocka_unit_test(numbers_go_once),
+                                       cmocka_unit_test(appends)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
 }

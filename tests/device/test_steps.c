@@ -59,7 +59,7 @@ static calls calls_of_a_step(const ig_session_options *o, float *logits, ig_sess
  * refuses to change these; or, if it makes no graphs, they are launched one by one. */
 static void steps_are_graphs(void **state) {
     (void)state;
-    enum { LAYERS = 4, LEAST = 16 * LAYERS, FEW = 8 << 10, OTHER = 4 << 10, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2 };
+    enum { LAYERS = 4, LEAST = 12 * LAYERS, FEW = 8 << 10, OTHER = 4 << 10, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2 };
     static const struct {
         const char *policy, *speculate;
         uint64_t vram;

@@ -18,6 +18,7 @@
 
 /* Of the stand-in for a GPU (cuda_on_cpu.h) alone: bytes copied so far. */
 __attribute__((weak)) uint64_t cuda_on_cpu_copied(void);
+__attribute__((weak)) uint64_t cuda_on_cpu_count(const char *call);
 
 enum { CPU, GPU, DEVICES };
 static ig_device *devices[DEVICES];

@@ -147,7 +147,8 @@ static void attend_in_order(gpu *g, const ig_head_shape *s, const ig_attention *
                        a->begin / rows,
                        (a->end + rows - 1) / rows,
                        count_parts(s, a),
-                       a->carry};
+                       a->carry,
+                       a->out};
     ig_cuda_decode(g->work, s, &p);
     if (a->end == a->views[0].n) ig_cuda_merge(g->work, s, &p);
 }
@@ -161,7 +162,10 @@ static int attend_steps(gpu *g, const ig_head_shape *s, const ig_attention *a, i
         if (n_jobs && (size_t)(n_jobs + 1) * (size_t)most * each > g->n_parts) break;
         n_parts = most;
     }
-    ig_cuda_parts p = {keep(g, s, a, n_jobs, 0, INT_MAX, false), n_jobs, 0, n_parts, n_parts, g->parts};
+    float *out = a->out;
+    for (int i = 1; i < n_jobs; i++)
+        if (a[i].out != a->out + (size_t)i * (size_t)s->n_heads * (size_t)s->head_dim) out = NULL;
+    ig_cuda_parts p = {keep(g, s, a, n_jobs, 0, INT_MAX, false), n_jobs, 0, n_parts, n_parts, g->parts, out};
     ig_cuda_decode(g->work, s, &p);
     ig_cuda_merge(g->work, s, &p);
     return n_jobs;

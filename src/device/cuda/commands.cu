@@ -10,7 +10,7 @@
 
 enum {
     MOST = 4096, /* commands of a list */
-    LONG = 64,   /* as many at least can be worth a graph */
+    LONG = 32,   /* as many at least can be worth a graph */
     PATIENCE = 3 /* long lists unlike its own that a graph outlives, as when a prompt comes between decode steps */
 };
 
@@ -66,6 +66,14 @@ ig_command *ig_queue_add_launch(ig_queue q, const void *kernel, dim3 grid, dim3 
     x->shared_bytes = shared_bytes;
     return x;
 }
+
+const ig_command *ig_queue_last(ig_queue q, const void *kernel) {
+    const list *l = q.list->now;
+    const ig_command *x = l->n ? &l->at[l->n - 1] : NULL;
+    return x && x->kind == IG_COMMAND_LAUNCH && x->queue == q.number && x->kernel == kernel ? x : NULL;
+}
+
+void ig_queue_drop_last(ig_queue q) { q.list->now->n--; }
 
 void ig_queue_copy(ig_queue q, void *to, const void *from, size_t n_bytes) {
     if (n_bytes == 0) return;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the GPU is to do, written down: launches, copies and clears, in two queues that run side by side but where one
- * is said to wait for the other. The list is submitted where the host waits, or when it is full; what was put in the
- * mail goes first. A long list with the kernels of the long one before goes as a CUDA graph, in which only what is
- * different is changed: one call for hundreds of launches, with less time between them. So go decode steps that follow
- * each other. With CUDA_LAUNCH_BLOCKING=1, CUDA's own variable, there are no graphs and each command is waited for, so
- * that it is known which one fails.
+ * is said to wait for the other. A launch can take the place of the one before it, and do its work too: between two
+ * there is as much time as small ones take. The list is submitted where the host waits, or when it is full; what was
+ * put in the mail goes first. A long list with the kernels of the long one before goes as a CUDA graph, in which only
+ * what is different is changed: one call for hundreds of launches, with less time between them. So go decode steps that
+ * follow each other. With CUDA_LAUNCH_BLOCKING=1, CUDA's own variable, there are no graphs and each command is waited
+ * for, so that it is known which one fails.
  */
 #ifndef IG_DEVICE_CUDA_COMMANDS_H
 #define IG_DEVICE_CUDA_COMMANDS_H
@@ -68,6 +69,10 @@ void ig_queue_join(ig_queue q);
 void ig_queue_mark(ig_queue q, cudaEvent_t event);
 /* A launch without arguments. */
 ig_command *ig_queue_add_launch(ig_queue q, const void *kernel, dim3 grid, dim3 block, size_t shared_bytes);
+/* The last command of all, if it is a launch of this kernel in this queue; else NULL. */
+const ig_command *ig_queue_last(ig_queue q, const void *kernel);
+/* That one is taken back. */
+void ig_queue_drop_last(ig_queue q);
 
 template <typename T>
 static inline void ig_command_put(ig_command *c, int i, const T &value) {
@@ -76,6 +81,14 @@ static inline void ig_command_put(ig_command *c, int i, const T &value) {
     memcpy(c->values + at, &value, sizeof value);
     c->args[i] = c->values + at;
     c->n_values = at + sizeof value;
+}
+
+/* What a launch is called with. */
+template <typename T>
+static inline T ig_command_value(const ig_command *c, int i) {
+    T value;
+    memcpy(&value, c->args[i], sizeof value);
+    return value;
 }
 
 /* None where the grid has no blocks. */

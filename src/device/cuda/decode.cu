@@ -10,6 +10,7 @@
  * for the sums of values, which stay in registers from chunk to chunk and are scaled when a larger score comes. The
  * code is kept short: a step comes by each instruction once or twice, and these come from memory, too.
  */
+#include "device/cuda/codes.cuh"
 #include "device/cuda/rows.cuh"
 
 enum {
@@ -286,7 +287,7 @@ static __device__ __forceinline__ float over_block(float x, float *shared, bool 
 
 /* out = sum_p acc_p e^(m_p - m) / sum_p l_p e^(m_p - m), and what the head does not read. Teams of threads, as many as
  * there is room for d numbers each, take every so many parts. */
-static __global__ void merge(ig_head_shape s, ig_cuda_parts p) {
+static __global__ void merge(ig_head_shape s, ig_cuda_parts p, ig_act_codes codes) {
     ig_begin();
     IG_SHARED(float, factor); /* [MERGED] parts' e^(m_p - m), then sums of teams; [MERGED / IG_WARP] */
     float *board = factor + IG_KV_DIMS;
@@ -327,19 +328,38 @@ static __global__ void merge(ig_head_shape s, ig_cuda_parts p) {
         if (team == 0) sum[0] += factor[at];
         __syncthreads();
     }
+    uint8_t *column = codes.act ? codes.act + (size_t)job * codes.stride : NULL;
     if (team == 0) IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) {
             int i = at + j * MERGED;
             if (i >= d) continue;
             float x = sum[j] / l;
-            out[i] = share != 0 ? (1 - share) * x + a->rest[(size_t)head * (size_t)d + (size_t)i] : x;
+            if (share != 0) x = (1 - share) * x + a->rest[(size_t)head * (size_t)d + (size_t)i];
+            out[i] = x;
+            if (column) ig_put_code(column, s.n_heads * d, head * d + i, x);
         }
     if (thread == 0 && a->lse) a->lse[head] = m + logf(l);
 }
 
-void ig_cuda_merge(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p) {
+static void launch_merge(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p, ig_act_codes codes) {
     dim3 grid((unsigned)shape->n_heads, (unsigned)p->n_jobs);
     size_t shared = (IG_KV_DIMS + MERGED / IG_WARP) * sizeof(float);
-    ig_launch(merge, grid, dim3(MERGED), shared, q, *shape, *p);
+    ig_launch(merge, grid, dim3(MERGED), shared, q, *shape, *p, codes);
+}
+
+void ig_cuda_merge(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p) {
+    launch_merge(q, shape, p, ig_act_codes{NULL, 0});
+}
+
+bool ig_cuda_merge_codes(ig_queue q, ig_act_codes codes, const float *x, int n, int n_cols) {
+    const ig_command *last = ig_queue_last(q, IG_KERNEL(merge));
+    if (!last) return false;
+    ig_head_shape shape = ig_command_value<ig_head_shape>(last, 0);
+    ig_cuda_parts p = ig_command_value<ig_cuda_parts>(last, 1);
+    if (p.out != x || p.n_jobs != n_cols || shape.n_heads * shape.head_dim != n || shape.head_dim % IG_CODE_GROUP)
+        return false;
+    ig_queue_drop_last(q);
+    launch_merge(q, &shape, &p, codes);
+    return true;
 }
 
 /* ---- weights of rows ------------------------------------------------------------------------ */

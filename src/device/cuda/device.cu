@@ -367,7 +367,7 @@ static bool gpu_few_as_many(const ig_device *d, const ig_matrix *m) {
 static void gpu_norm(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
                      int n_rows, int n) {
     gpu *g = enter(d);
-    ig_cuda_norm(g->work, y, x, w ? find(g, w) : NULL, b ? find(g, b) : NULL, rms, eps, n_rows, n);
+    ig_cuda_norm(g->work, y, (float *)(uintptr_t)x, w ? find(g, w) : NULL, b ? find(g, b) : NULL, rms, eps, n_rows, n);
     leave(g);
 }
 

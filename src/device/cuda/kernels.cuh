@@ -43,9 +43,9 @@ void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_
                          int n_tiles, ig_cuda_room sums);
 void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
 
-/* ---- vector.cu: as the operations of device.h ---- */
+/* ---- vector.cu: as the operations of device.h; a norm may add to x what the addition before it was to ---- */
 
-void ig_cuda_norm(ig_queue q, float *y, const float *x, const float *w, const float *b, bool rms, float eps, int n_rows,
+void ig_cuda_norm(ig_queue q, float *y, float *x, const float *w, const float *b, bool rms, float eps, int n_rows,
                   int n);
 void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                   int head_dim);
@@ -120,6 +120,7 @@ typedef struct ig_cuda_parts {
     const ig_attention *jobs;
     int n_jobs, first, end, n_parts;
     float *results;
+    float *out; /* where the jobs' results lie, one behind the other; NULL: elsewhere */
 } ig_cuda_parts;
 
 void ig_cuda_decode(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p);

@@ -16,16 +16,14 @@
  * products. Of a matrix with few rows it is the sum of several, shares of the matrix' width, that blocks of threads of
  * their own compute: how many is said by the matrix alone.
  */
-#include "device/cuda/kernels.cuh"
+#include "device/cuda/codes.cuh"
 #include "device/cuda/mma.cuh"
-#include "device/cuda/weights.cuh"
 
 enum {
     COLUMNS = 8, /* of a warp at most: there are instances for 1, 2, 4 and 8 */
     ROWS = 2,    /* of a warp */
     WARPS = 4,
     THREADS = WARPS * IG_WARP,
-    GROUP = 32, /* activations that share a scale */
     PAIR = 2 * IG_PART,
     FLOATS = 8 /* that a lane loads at a time */
 };
@@ -55,36 +53,27 @@ static constexpr int resident(int side) {
 
 /* ---- activations -------------------------------------------------------------------- */
 
-/* What goes with the codes of a part: numbers are scale * code, and the codes add up to this sum. */
-typedef struct alignas(8) act_line {
-    float scale, sum;
-} act_line;
-
 typedef struct act_part {
     uint32_t code[4]; /* as those of ig_part */
-    act_line line;
+    ig_act_line line;
 } act_part;
 
-/* A warp is a group: x ~ scale * code. The order of magnitudes is that of their bits, NaN above all. */
-static __global__ void quantise(uint8_t *act, const float *x, int n, size_t stride) {
+/* A warp is a group. */
+static __global__ void quantise(ig_act_codes to, const float *x, int n) {
     ig_begin();
-    int lane = (int)threadIdx.x, g = (int)(blockIdx.x * WARPS + threadIdx.y);
-    if (g >= n / GROUP) return;
-    const float least = 0x1p-100f; /* magnitudes below count as zero: the inverse must be finite */
-    float v = x[(size_t)blockIdx.y * (size_t)n + (size_t)(g * GROUP + lane)];
-    float max = __uint_as_float(ig_warp_max(__float_as_uint(v) & 0x7fffffffu));
-    uint8_t *column = act + (size_t)blockIdx.y * stride;
-    bool fits = max > least && max < INFINITY;
-    int code = fits ? (int)rintf(v * (127.0f / max)) : 0, sum = code;
-    for (int bit = IG_PART / 2; bit; bit /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
-    column[g * GROUP + lane] = (uint8_t)code;
-    float scale = fits ? max / 127.0f : max <= least ? 0.0f : NAN;
-    if (lane % IG_PART == 0) ((act_line *)(column + n))[(g * GROUP + lane) / IG_PART] = act_line{scale, (float)sum};
+    int g = (int)(blockIdx.x * WARPS + threadIdx.y), i = g * IG_CODE_GROUP + (int)threadIdx.x;
+    if (g >= n / IG_CODE_GROUP) return;
+    size_t column = blockIdx.y;
+    ig_put_code(to.act + column * to.stride, n, i, x[column * (size_t)n + (size_t)i]);
 }
 
 void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_cols) {
-    dim3 grid((unsigned)(n / GROUP + WARPS - 1) / WARPS, (unsigned)n_cols), block(IG_WARP, WARPS);
-    ig_launch(quantise, grid, block, 0, q, act, x, n, ig_gpu_act_bytes(n));
+    ig_act_codes to = {act, ig_gpu_act_bytes(n)};
+    if (ig_cuda_norm_codes(q, to, x, n, n_cols) || ig_cuda_activate_codes(q, to, x, n, n_cols) ||
+        ig_cuda_merge_codes(q, to, x, n, n_cols))
+        return;
+    dim3 grid((unsigned)(n / IG_CODE_GROUP + WARPS - 1) / WARPS, (unsigned)n_cols), block(IG_WARP, WARPS);
+    ig_launch(quantise, grid, block, 0, q, to, x, n);
 }
 
 /* A block of threads is a column, whose scale is that of the largest magnitude; as above NaN is above all. */
@@ -174,7 +163,7 @@ static __device__ __forceinline__ void end_tile(const tile<n> *t, const product 
 
 static __device__ __forceinline__ void fetch_part(act_part *out, const uint8_t *column, int n, unsigned i) {
     ig_load16<16>(out->code, column + i * IG_PART);
-    out->line = ((const act_line *)(column + n))[i];
+    out->line = ((const ig_act_line *)(column + n))[i];
 }
 
 static __device__ __forceinline__ float add_part(float sum, const ig_part *w, const act_part *x) {
