@@ -410,15 +410,21 @@ static __global__ void __launch_bounds__(warps_of(side) * IG_WARP, resident(side
         put_tile(&m, sum[t][u], column + t * IG_MMA_ROWS, row + u * IG_MMA_COLS);
 }
 
+enum { NUMBERS = 4 /* of a thread */ };
+
 /* y = the sum of the shares, in order, + bias. */
 static __global__ void add_shares(products all) {
     ig_begin();
     const product m = all.of[blockIdx.y];
-    size_t n = (size_t)m.n_cols * (size_t)m.n_out, i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    if (m.n_shares == 1 || i >= n) return;
-    float y = m.sums[i];
-    for (int k = 1; k < m.n_shares; k++) y += m.sums[(size_t)k * n + i];
-    m.y[i] = y + (m.bias ? m.bias[i % (size_t)m.n_out] : 0.0f);
+    size_t n = (size_t)m.n_cols * (size_t)m.n_out, first = (size_t)blockIdx.x * NUMBERS * THREADS + threadIdx.x;
+    if (m.n_shares == 1) return;
+    IG_UNROLL for (int j = 0; j < NUMBERS; j++) {
+        size_t i = first + (size_t)j * THREADS;
+        if (i >= n) continue;
+        float y = m.sums[i];
+        for (int k = 1; k < m.n_shares; k++) y += m.sums[(size_t)k * n + i];
+        m.y[i] = y + (m.bias ? m.bias[i % (size_t)m.n_out] : 0.0f);
+    }
 }
 
 /* ---- embeddings ---------------------------------------------------------------------------- */
@@ -603,7 +609,8 @@ static void multiply_some(const kernels *k, ig_queue q, products *all, int n_m, 
     ig_launch(ragged ? k->multiply_many_ragged : k->multiply_many[size], grid, block, shared_bytes, q, *all);
     if (n_shares == n_m) return;
     size_t n = (size_t)n_out * (size_t)n_cols;
-    ig_launch(add_shares, dim3((unsigned)((n + THREADS - 1) / THREADS), (unsigned)n_m), dim3(THREADS), 0, q, *all);
+    dim3 blocks((unsigned)((n + NUMBERS * THREADS - 1) / (NUMBERS * THREADS)), (unsigned)n_m);
+    ig_launch(add_shares, blocks, dim3(THREADS), 0, q, *all);
 }
 
 void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols,

@@ -126,71 +126,79 @@ static __device__ __forceinline__ int place(const tiling *g, int row, int c) {
     return row * g->stride + (c ^ row % 8 * 8);
 }
 
-/* A query to shared memory, times a power of two so that 16 bits hold it whatever its size: what they hold, then, `gap`
- * behind, what that leaves. x is NULL for one that is none. Returns what undoes the power; by a warp, to all its lanes.
- */
-static __device__ float load_query(uint16_t *to, int gap, int row, const float *x, const float *scale,
-                                   const tiling *g) {
-    int lane = (int)threadIdx.x % IG_WARP;
-    uint32_t most = 0;
-    for (int c = lane; x && c < g->d; c += IG_WARP) {
-        uint32_t v = __float_as_uint(scale ? x[c] * scale[c] : x[c]) & 0x7fffffffu;
-        most = v > most ? v : most;
-    }
-    float factor = ig_mma_factor(ig_warp_max(most));
-    for (int c = lane; c < g->stride; c += IG_WARP) {
-        float v = x && c < g->d ? (scale ? x[c] * scale[c] : x[c]) * factor : 0.0f;
-        int at = place(g, row, c);
-        to[at] = ig_to_half(v);
-        to[gap + at] = ig_to_half(v - ig_half(to[at]));
-    }
-    return 1.0f / factor;
-}
-
-/* A warp's queries of the tile, from number `first` on; those of a lane are number lane / 4 and 8 behind it. */
+/* A warp's queries of the tile, from number `first` on, to shared memory, times a power of two each so that 16 bits
+ * hold them whatever their size: what they hold, then, `gap` behind, what that leaves; 0 for those that are none. Those
+ * of a lane are number lane / 4 and 8 behind it. Some rows are on their way at a time. */
+template <int dims>
 static __device__ __forceinline__ void load_queries(uint16_t *to, int gap, query q[2], const ig_head_shape *s,
                                                     const tiling *g, const ig_cuda_prompt *p, int first, int token,
                                                     int n_tokens, int head, int heads) {
+    enum { NEAR = dims > 64 ? 4 : dims ? 2 : 1, EACH = (dims ? dims : IG_KV_DIMS) / IG_WARP };
     int lane = (int)threadIdx.x % IG_WARP;
-    for (int r = 0; r < IG_MMA_ROWS; r++) {
-        int h = (first + r) % g->heads, n = (first + r) / g->heads;
-        size_t row = (size_t)(p->first + token + n) * (size_t)s->n_heads, at = (size_t)(head + h) * (size_t)g->d;
-        bool exists = n < n_tokens && h < heads;
-        const float *x = exists ? p->job->q + row * (size_t)g->d + at : NULL;
-        const float *scale = exists && p->job->q_scale ? p->job->q_scale + at : NULL;
-        float undo = load_query(to, gap, first + r, x, scale, g);
-        IG_UNROLL for (int i = 0; i < 2; i++) if (r == lane / 4 + 8 * i) q[i].scale = s->scale * undo * LOG2_E;
+    IG_LOOP for (int r = 0; r < IG_MMA_ROWS; r += NEAR) {
+        float x[NEAR][EACH];
+        IG_UNROLL for (int k = 0; k < NEAR; k++) {
+            int h = (first + r + k) % g->heads, n = (first + r + k) / g->heads;
+            size_t row = (size_t)(p->first + token + n) * (size_t)s->n_heads, at = (size_t)(head + h) * (size_t)g->d;
+            bool exists = n < n_tokens && h < heads;
+            const float *from = p->job->q + row * (size_t)g->d + at, *scale = p->job->q_scale;
+            IG_UNROLL for (int j = 0; j < EACH; j++) {
+                int c = lane + j * IG_WARP;
+                bool is_one = exists && c < g->d;
+                x[k][j] = is_one ? from[c] : 0.0f;
+                if (is_one && scale) x[k][j] *= scale[at + (size_t)c];
+            }
+        }
+        IG_UNROLL for (int k = 0; k < NEAR; k++) {
+            uint32_t most = 0;
+            IG_UNROLL for (int j = 0; j < EACH; j++) {
+                uint32_t v = __float_as_uint(x[k][j]) & 0x7fffffffu;
+                most = v > most ? v : most;
+            }
+            float factor = ig_mma_factor(ig_warp_max(most)), undo = 1.0f / factor;
+            IG_UNROLL for (int j = 0; j < EACH; j++) {
+                int c = lane + j * IG_WARP;
+                if (c >= g->stride) continue;
+                float v = x[k][j] * factor;
+                int there = place(g, first + r + k, c);
+                to[there] = ig_to_half(v);
+                to[gap + there] = ig_to_half(v - ig_half(to[there]));
+            }
+            IG_UNROLL for (int i = 0; i < 2; i++) if (r + k == lane / 4 + 8 * i) q[i].scale = s->scale * undo * LOG2_E;
+        }
     }
 }
 
 /* Keys (part 0) or values (1) of n rows set out for shared memory; the last one instead of those that a step lacks. */
 static __device__ __forceinline__ void send(uint16_t *to, const tiling *g, const uint16_t *rows, int n, int part) {
-    for (int key = (int)threadIdx.x / 8; key < g->keys; key += g->warps * IG_WARP / 8) {
+    IG_LOOP for (int key = (int)threadIdx.x / 8; key < g->keys; key += g->warps * IG_WARP / 8) {
         const uint16_t *from = rows + (size_t)(2 * (key < n ? key : n - 1) + part) * (size_t)g->d;
         for (int c = (int)threadIdx.x % 8 * 8; c < g->padded; c += TWIST)
             ig_send16(to + place(g, key, c), from + (c < g->d ? c : 0));
     }
-    ig_send_end();
 }
 
-/* Products of a warp's queries, their second halves `gap` behind, with the keys of a step. */
-static __device__ __forceinline__ void multiply_keys(float x[KEY_TILES][4], const tiling *g, const uint16_t *q, int gap,
-                                                     const uint16_t *keys, int lane) {
-    const uint16_t *row = q + lane % 16 * g->stride, *key = keys + (lane / 16 * 8 + lane % 8) * g->stride;
-    int a = (lane / 16 ^ lane % 8) * 8, b = (lane / 8 % 2 ^ lane % 8) * 8;
-    for (int c = 0; c < g->d; c += IG_MMA_DEPTH) {
-        uint32_t high[4], low[4], two[4];
-        ig_mma_load(high, row + (a ^ c));
-        ig_mma_load(low, row + gap + (a ^ c));
-        IG_UNROLL for (int j = 0; j < KEY_TILES; j += 2) {
-            if (j * IG_MMA_COLS >= g->keys) continue;
-            ig_mma_load(two, key + j * IG_MMA_COLS * g->stride + (b ^ c));
-            for (int i = 0; i < 2; i++) {
-                ig_mma(x[j + i], high, two + 2 * i);
-                ig_mma(x[j + i], low, two + 2 * i);
-            }
-        }
-    }
+/* A lane's part of the warp's queries, and of what 16 bits leave of them, for some dims. */
+typedef struct piece {
+    uint32_t high[4], low[4];
+} piece;
+
+static __device__ __forceinline__ void load_piece(piece *p, const tiling *g, const uint16_t *q, int gap, int c,
+                                                  int lane) {
+    const uint16_t *row = q + lane % 16 * g->stride + ((lane / 16 ^ lane % 8) * 8 ^ c);
+    ig_mma_load(p->high, row);
+    ig_mma_load(p->low, row + gap);
+}
+
+/* Products of that piece with the keys of a step. Whichever are of one sum are apart. */
+static __device__ __forceinline__ void multiply_piece(float x[KEY_TILES][4], const tiling *g, const piece *p,
+                                                      const uint16_t *keys, int c, int lane) {
+    const uint16_t *key = keys + (lane / 16 * 8 + lane % 8) * g->stride + ((lane / 8 % 2 ^ lane % 8) * 8 ^ c);
+    uint32_t b[KEY_TILES][2];
+    IG_UNROLL for (int j = 0; j < KEY_TILES; j += 2) if (j * IG_MMA_COLS < g->keys)
+        ig_mma_load(b[j], key + j * IG_MMA_COLS * g->stride);
+    IG_UNROLL for (int j = 0; j < KEY_TILES; j++) if (j * IG_MMA_COLS < g->keys) ig_mma(x[j], p->high, b[j]);
+    IG_UNROLL for (int j = 0; j < KEY_TILES; j++) if (j * IG_MMA_COLS < g->keys) ig_mma(x[j], p->low, b[j]);
 }
 
 /* Products of a query with n keys from number `begin` on that it does not see become -INFINITY. */
@@ -285,65 +293,152 @@ static __host__ __device__ __forceinline__ int first_row(int window, int pos, in
     return window && pos + 1 > window ? (pos + 1 - window) / keys * keys : 0;
 }
 
-/* Dims [dim, dim + DIMS) of what a part comes to, and of the result if there is no other. Values of a step come to
- * shared memory while its keys are multiplied, and keys of the next one while its values are: two barriers a step.
- * Without room for both they wait for each other. Instances are for some dims of heads, or 0: for any. */
-template <int dims>
-static __global__ void __launch_bounds__(THREADS, 3) prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int dim) {
-    ig_begin();
-    if (dims) g.d = g.padded = g.stride = dims, g.warps = MOST_WARPS, g.keys = MOST_KEYS, g.apart = true;
-    IG_SHARED(uint4, shared);
-    int kv_head = (int)blockIdx.y / g.n_slices, slice = (int)blockIdx.y % g.n_slices * g.heads;
-    int head = kv_head * g.group + slice, heads = g.group - slice < g.heads ? g.group - slice : g.heads;
-    int token = (int)blockIdx.x * g.positions, n_tokens = p.n - token < g.positions ? p.n - token : g.positions;
-    int first_pos = p.n_rows - p.job->n_tokens + p.first + token;
-    int all_begin = first_row(p.window, first_pos, g.keys), all_end = first_pos + n_tokens;
-    ig_cuda_part_of_rows rows_here = ig_cuda_part_of(&p, (int)blockIdx.z);
-    int begin = all_begin > rows_here.begin ? all_begin : rows_here.begin;
-    int end = all_end < rows_here.end ? all_end : rows_here.end;
-    if (begin >= end) return;
-    bool fresh = begin == all_begin || begin % IG_GPU_PART == 0;
-    float *part = p.parts + (size_t)blockIdx.z * (size_t)p.n * (size_t)s.n_heads * ((size_t)g.d + 2);
-    int lane = (int)threadIdx.x % IG_WARP, first = (int)threadIdx.x / IG_WARP * IG_MMA_ROWS;
-    int gap = g.warps * IG_MMA_ROWS * g.stride, each = 2 * g.d;
-    uint16_t *queries = (uint16_t *)shared, *keys = queries + 2 * gap,
-             *values = keys + (g.apart ? g.keys * g.stride : 0);
-    query q[2];
-    float acc[DIM_TILES][4];
+/* Where a block of threads is: its queries, and the rows of its part that these see. */
+typedef struct position {
+    int kv_head, head, heads, token, n_tokens, first_pos;
+    int all_begin, all_end; /* rows that its queries see */
+    int begin, end;         /* those of the part */
+} position;
+
+static __device__ __forceinline__ position position_of(const tiling *g, const ig_cuda_prompt *p) {
+    position x;
+    int slice = (int)blockIdx.y % g->n_slices * g->heads;
+    x.kv_head = (int)blockIdx.y / g->n_slices;
+    x.head = x.kv_head * g->group + slice;
+    x.heads = g->group - slice < g->heads ? g->group - slice : g->heads;
+    x.token = (int)blockIdx.x * g->positions;
+    x.n_tokens = p->n - x.token < g->positions ? p->n - x.token : g->positions;
+    x.first_pos = p->n_rows - p->job->n_tokens + p->first + x.token;
+    x.all_begin = first_row(p->window, x.first_pos, g->keys), x.all_end = x.first_pos + x.n_tokens;
+    ig_cuda_part_of_rows part = ig_cuda_part_of(p, (int)blockIdx.z);
+    x.begin = x.all_begin > part.begin ? x.all_begin : part.begin;
+    x.end = x.all_end < part.end ? x.all_end : part.end;
+    return x;
+}
+
+/* Products of a step of n keys from number `begin` on become weights, which earlier sums of values are scaled to. */
+static __device__ __forceinline__ void weigh_step(float x[KEY_TILES][4], float acc[DIM_TILES][4], query q[2],
+                                                  const tiling *g, const position *at, int window, int begin, int n,
+                                                  int lane) {
+    bool all_seen =
+        g->keys == MOST_KEYS && begin + g->keys <= at->first_pos + 1 && (!window || begin + window >= at->all_end);
     IG_UNROLL for (int i = 0; i < 2; i++) {
-        q[i] = query_of(&s, &g, &p, part, first + lane / 4 + 8 * i, token, n_tokens, head, heads, fresh);
-        take_state(acc, 2 * i, &q[i], g.d, dim, fresh, lane);
+        if (!all_seen) hide_keys(x, 2 * i, &q[i], window, begin, n, lane);
+        float r = weigh_scores(x, 2 * i, &q[i]);
+        IG_UNROLL for (int j = 0; j < DIM_TILES; j++) if (j * IG_MMA_COLS < g->d) acc[j][2 * i] *= r,
+            acc[j][2 * i + 1] *= r;
     }
-    load_queries(queries, gap, q, &s, &g, &p, first, token, n_tokens, head, heads);
-    const uint16_t *rows = p.rows + (size_t)kv_head * (size_t)(p.end - p.begin) * (size_t)each;
-    rows += (size_t)(begin - p.begin) * (size_t)each;
-    send(keys, &g, rows, end - begin, 0);
-    for (; begin < end; begin += g.keys, rows += g.keys * each) {
-        int n = end - begin < g.keys ? end - begin : g.keys, left = end - begin - g.keys;
+}
+
+/* All steps, queries being in registers: rows of the next one come to shared memory meanwhile. */
+template <int dims>
+static __device__ __forceinline__ void take_steps_near(float acc[DIM_TILES][4], query q[2], const tiling *g,
+                                                       const position *at, int window, uint16_t *shared, int gap,
+                                                       int first, const uint16_t *rows, int dim, int lane) {
+    enum { SIZE = MOST_KEYS * dims };
+    piece pieces[dims / IG_MMA_DEPTH];
+    int each = 2 * dims, stage = 0;
+    IG_UNROLL for (int i = 0; i < dims / IG_MMA_DEPTH; i++)
+        load_piece(&pieces[i], g, shared + first * g->stride, gap, i * IG_MMA_DEPTH, lane);
+    __syncthreads(); /* rows take the place of queries */
+    for (int part = 0; part < 2; part++) send(shared + part * SIZE, g, rows, at->end - at->begin, part);
+    ig_send_end();
+    IG_LOOP for (int begin = at->begin; begin < at->end; begin += MOST_KEYS, rows += MOST_KEYS * each) {
+        int n = at->end - begin < MOST_KEYS ? at->end - begin : MOST_KEYS, left = at->end - begin - MOST_KEYS;
+        const uint16_t *here = shared + stage * 2 * SIZE;
+        float x[KEY_TILES][4] = {};
+        stage ^= 1;
+        for (int part = 0; part < 2 && left > 0; part++)
+            send(shared + (stage * 2 + part) * SIZE, g, rows + MOST_KEYS * each, left, part);
+        ig_send_end();
+        ig_await_sent<1>();
+        __syncthreads();
+        IG_UNROLL for (int i = 0; i < dims / IG_MMA_DEPTH; i++)
+            multiply_piece(x, g, &pieces[i], here, i * IG_MMA_DEPTH, lane);
+        weigh_step(x, acc, q, g, at, window, begin, n, lane);
+        add_values(acc, x, g, here + SIZE, dim, lane);
+        __syncthreads();
+    }
+}
+
+/* All steps, queries being in shared memory. Values of a step come there while its keys are multiplied, and keys of the
+ * next one while its values are; without room for both they wait for each other. */
+static __device__ __forceinline__ void take_steps(float acc[DIM_TILES][4], query q[2], const tiling *g,
+                                                  const position *at, int window, uint16_t *shared, int gap, int first,
+                                                  const uint16_t *rows, int dim, int lane) {
+    uint16_t *keys = shared + 2 * gap, *values = keys + (g->apart ? g->keys * g->stride : 0);
+    int each = 2 * g->d;
+    send(keys, g, rows, at->end - at->begin, 0);
+    ig_send_end();
+    IG_LOOP for (int begin = at->begin; begin < at->end; begin += g->keys, rows += g->keys * each) {
+        int n = at->end - begin < g->keys ? at->end - begin : g->keys, left = at->end - begin - g->keys;
         float x[KEY_TILES][4] = {};
         ig_await_sent<0>();
         __syncthreads();
-        if (g.apart) send(values, &g, rows, n, 1);
-        multiply_keys(x, &g, queries + first * g.stride, gap, keys, lane);
-        if (!g.apart) {
+        if (g->apart) send(values, g, rows, n, 1);
+        for (int c = 0; c < g->d; c += IG_MMA_DEPTH) {
+            piece p;
+            load_piece(&p, g, shared + first * g->stride, gap, c, lane);
+            multiply_piece(x, g, &p, keys, c, lane);
+        }
+        if (!g->apart) {
             __syncthreads();
-            send(values, &g, rows, n, 1);
+            send(values, g, rows, n, 1);
         }
-        bool all_seen =
-            g.keys == MOST_KEYS && begin + g.keys <= first_pos + 1 && (!p.window || begin + p.window >= all_end);
-        IG_UNROLL for (int i = 0; i < 2; i++) {
-            if (!all_seen) hide_keys(x, 2 * i, &q[i], p.window, begin, n, lane);
-            float r = weigh_scores(x, 2 * i, &q[i]);
-            IG_UNROLL for (int j = 0; j < DIM_TILES; j++) acc[j][2 * i] *= r, acc[j][2 * i + 1] *= r;
-        }
+        ig_send_end();
+        weigh_step(x, acc, q, g, at, window, begin, n, lane);
         ig_await_sent<0>();
         __syncthreads();
-        if (g.apart && left > 0) send(keys, &g, rows + g.keys * each, left, 0);
-        add_values(acc, x, &g, values, dim, lane);
-        if (!g.apart && left > 0) {
+        if (g->apart && left > 0) send(keys, g, rows + g->keys * each, left, 0);
+        add_values(acc, x, g, values, dim, lane);
+        if (!g->apart && left > 0) {
             __syncthreads();
-            send(keys, &g, rows + g.keys * each, left, 0);
+            send(keys, g, rows + g->keys * each, left, 0);
         }
+        ig_send_end();
+    }
+}
+
+/* Blocks of threads of a multiprocessor, whose registers they share. */
+static constexpr int resident(int dims) {
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+    const bool few = false;
+#else
+    const bool few = true; /* registers are enough */
+#endif
+    return few && dims == 64 ? 3 : 2;
+}
+
+/* Dims [dim, dim + DIMS) of what a part comes to, and of the result if there is no other. Instances are for some dims
+ * of heads, whose queries registers have room for, or 0: for any. */
+template <int dims>
+static __global__ void __launch_bounds__(THREADS, resident(dims))
+    prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int dim) {
+    ig_begin();
+    if (dims) g.d = g.padded = g.stride = dims, g.warps = MOST_WARPS, g.keys = MOST_KEYS;
+    if (dims && dims < DIMS) dim = 0;
+    IG_SHARED(uint4, shared);
+    position at = position_of(&g, &p);
+    if (at.begin >= at.end) return;
+    bool fresh = at.begin == at.all_begin || at.begin % IG_GPU_PART == 0;
+    float *part = p.parts + (size_t)blockIdx.z * (size_t)p.n * (size_t)s.n_heads * ((size_t)g.d + 2);
+    int lane = (int)threadIdx.x % IG_WARP, first = (int)threadIdx.x / IG_WARP * IG_MMA_ROWS;
+    int gap = g.warps * IG_MMA_ROWS * g.stride;
+    size_t row = (size_t)at.kv_head * (size_t)(p.end - p.begin) + (size_t)(at.begin - p.begin);
+    query q[2];
+    float acc[DIM_TILES][4];
+    IG_UNROLL for (int i = 0; i < 2; i++) {
+        q[i] = query_of(&s, &g, &p, part, first + lane / 4 + 8 * i, at.token, at.n_tokens, at.head, at.heads, fresh);
+        take_state(acc, 2 * i, &q[i], g.d, dim, fresh, lane);
+    }
+    uint16_t *there = (uint16_t *)shared;
+    const uint16_t *rows = p.rows + row * 2 * (size_t)g.d;
+    load_queries<dims>(there, gap, q, &s, &g, &p, first, at.token, at.n_tokens, at.head, at.heads);
+    if constexpr (dims > 0) {
+        __syncthreads();
+        take_steps_near<dims>(acc, q, &g, &at, p.window, there, gap, first, rows, dim, lane);
+    } else {
+        take_steps(acc, q, &g, &at, p.window, there, gap, first, rows, dim, lane);
     }
     IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, &s, dim, p.is_whole, lane);
 }
@@ -391,7 +486,8 @@ void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_promp
     tiling g = tiling_of(shape);
     dim3 grid((unsigned)(p->n + g.positions - 1) / (unsigned)g.positions, (unsigned)(shape->n_kv_heads * g.n_slices),
               (unsigned)ig_cuda_parts_of(p));
-    size_t rows = (size_t)(2 * g.warps * IG_MMA_ROWS + (g.apart ? 2 : 1) * g.keys);
+    bool near = g.d == 64 || g.d == 128; /* two steps' rows take the place of the queries */
+    size_t rows = (size_t)(2 * g.warps * IG_MMA_ROWS + (near ? 0 : g.apart ? 2 * g.keys : g.keys));
     auto kernel = g.d == 64 ? prefill<64> : g.d == 128 ? prefill<128> : prefill<0>;
     for (int dim = 0; dim < g.d; dim += DIMS)
         ig_launch(kernel, grid, dim3((unsigned)g.warps * IG_WARP), rows * (size_t)g.stride * sizeof(uint16_t), q,
