@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * New keys and values go to their rows in page-locked memory of the host, in the bits that ig_kv_write() of kv/rows.h
- * gives them.
+ * gives them, and to copies of their blocks.
  */
 #include "device/cuda/gpu.cuh"
 #include "device/cuda/rows.cuh"
@@ -36,9 +36,23 @@ static __device__ __forceinline__ ig_kv_line line_of(float *min, float *inverse,
     return line;
 }
 
+/* A row of a key or a value, in one of its places. */
+typedef struct place {
+    uint8_t *to;
+    ig_kv_line *lines;
+} place;
+
+static __device__ __forceinline__ place place_of(const ig_kv_view *v, const uint8_t *block, size_t number, int slot,
+                                                 bool is_value, int d) {
+    ig_cuda_row row = ig_cuda_row_in(v, block, number, slot, d);
+    place p = {(uint8_t *)row.key + (is_value ? v->v_offset : 0), (ig_kv_line *)row.lines};
+    if (is_value) p.lines += ig_cuda_lines(v->type, d);
+    return p;
+}
+
 /* Codes of n numbers from number `first` on, to the warp's part of shared memory, and from there to their bytes. */
-static __device__ void pack_group(uint8_t *to, ig_kv_line *line, uint8_t *codes, const numbers *r, int first, int n,
-                                  int bits) {
+static __device__ void pack_group(const place *places, int n_places, int group, uint8_t *codes, const numbers *r,
+                                  int first, int n, int bits) {
     int lane = (int)threadIdx.x, levels = (1 << bits) - 1, bytes = n * bits / 8;
     float lo = INFINITY, hi = -INFINITY, min, inverse;
     for (int i = lane; i < n; i += IG_WARP) {
@@ -55,9 +69,9 @@ static __device__ void pack_group(uint8_t *to, ig_kv_line *line, uint8_t *codes,
         int byte = 0;
         for (int part = 0; part < 8 / bits; part++)
             byte |= codes[bits == 1 ? 8 * i + part : part * bytes + i] << part * bits;
-        to[i] = (uint8_t)byte;
+        IG_UNROLL for (int k = 0; k < 2; k++) if (k < n_places) places[k].to[first * bits / 8 + i] = (uint8_t)byte;
     }
-    if (lane == 0) *line = made;
+    IG_UNROLL for (int k = 0; k < 2; k++) if (k < n_places && lane == 0) places[k].lines[group] = made;
     __syncthreads();
 }
 
@@ -71,13 +85,15 @@ static __global__ void append(const ig_append *jobs, ig_head_shape shape) {
     const ig_kv_view *view = &a->views[head];
     int slot = view->first + token;
     size_t number = ig_cuda_block(view, slot);
-    ig_cuda_row row = ig_cuda_row_in(view, ig_cuda_home(view, slot >> view->shift, number), number, slot, d);
-    if (view->where && threadIdx.x == 0) view->where[number] = NULL; /* a copy is not what the block is any more */
-    uint8_t *to = (uint8_t *)row.key + (is_value ? view->v_offset : 0);
+    const uint8_t *copy = view->where ? view->where[number] : NULL;
+    place places[2] = {place_of(view, ig_cuda_home(view, slot >> view->shift, number), number, slot, is_value, d)};
+    int n_places = (size_t)copy & 1 ? 2 : 1;
+    if (n_places == 2) places[1] = place_of(view, copy, number, slot, is_value, d);
     size_t at = ((size_t)token * (size_t)shape.n_kv_heads + (size_t)head) * (size_t)d;
     numbers r = {(is_value ? a->v : a->k) + at, NULL, NULL, view->type == IG_KV_Q1 ? IG_KV_MOST / 2 : IG_KV_MOST};
     if (view->type == IG_KV_F16) {
-        for (int i = (int)threadIdx.x; i < d; i += IG_WARP) ((uint16_t *)to)[i] = ig_to_half(r.x[i]);
+        for (int i = (int)threadIdx.x; i < d; i += IG_WARP)
+            IG_UNROLL for (int k = 0; k < 2; k++) if (k < n_places)((uint16_t *)places[k].to)[i] = ig_to_half(r.x[i]);
         return;
     }
     if (a->origin && !is_value) {
@@ -85,10 +101,9 @@ static __global__ void append(const ig_append *jobs, ig_head_shape shape) {
         r.scale = a->scale + (size_t)head * (size_t)(shape.n_heads / shape.n_kv_heads) * (size_t)d;
     }
     int bits = 16 >> view->type;
-    ig_kv_line *lines = (ig_kv_line *)row.lines + (is_value ? ig_cuda_lines(view->type, d) : 0);
     for (int first = 0; first < d; first += IG_KV_GROUP) {
         int n = d - first < IG_KV_GROUP ? d - first : IG_KV_GROUP;
-        pack_group(to + first * bits / 8, lines++, codes + is_value * IG_KV_GROUP, &r, first, n, bits);
+        pack_group(places, n_places, first / IG_KV_GROUP, codes + is_value * IG_KV_GROUP, &r, first, n, bits);
     }
 }
 
@@ -98,6 +113,7 @@ static int append_some(gpu *g, const ig_head_shape *shape, const ig_append *jobs
     n = min_int(n, most);
     if (ig_cuda_mail_job_bytes<ig_append>(n, shape->n_kv_heads) > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
     ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, shape->n_kv_heads);
+    ig_cuda_await_ahead(g); /* a copy that is being made would lack the rows */
     for (int i = 0; i < n; i++) {
         ig_append *job = &((ig_append *)kept.host)[i];
         if (job->origin) job->origin = find(g, job->origin), job->scale = find(g, job->scale);

@@ -41,10 +41,7 @@ static ig_kv_traffic *counts_of(gpu *g, const ig_kv_view *v) {
 static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attention *jobs, int n, int begin, int end,
                                 bool ahead) {
     int n_views = s->n_kv_heads;
-    if (g->is_ahead && !ahead) {
-        ig_queue_join(g->work);
-        g->is_ahead = false;
-    }
+    if (!ahead) ig_cuda_await_ahead(g);
     size_t n_bytes = ig_cuda_mail_job_bytes<ig_attention>(n, n_views), told_bytes = 0;
     for (int i = 0; i < n; i += count_together(jobs + i, n - i)) {
         ig_cuda_begin_touching(g, &jobs[i], ahead);

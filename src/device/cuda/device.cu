@@ -33,7 +33,7 @@ static void add_traffic(ig_kv_traffic *sum, const ig_kv_traffic *x) {
 
 void ig_cuda_wait(gpu *g) {
     size_t n_bytes = g->n_counted ? IG_CUDA_COUNTS * sizeof *g->counts : 0; /* graphs change no number of bytes */
-    if (g->is_ahead) ig_queue_join(g->work);
+    ig_cuda_await_ahead(g);
     ig_queue_copy(g->work, g->host_counts, g->counts, n_bytes);
     ig_queue_clear(g->work, g->counts, n_bytes);
     note(g, ig_commands_finish(g->commands));
@@ -42,7 +42,6 @@ void ig_cuda_wait(gpu *g) {
         add_traffic(g->counted[i].total, &g->host_counts[i]);
     }
     g->n_counted = 0;
-    g->is_ahead = false;
     ig_cuda_mail_empty(&g->mail);
 }
 

@@ -82,6 +82,12 @@ static inline void submit(gpu *g) { note(g, ig_commands_submit(g->commands)); }
 /* All of them have ended; what was counted is added up, and the mail is empty. */
 void ig_cuda_wait(gpu *g);
 
+/* What follows in `work` waits for the blocks that are brought. */
+static inline void ig_cuda_await_ahead(gpu *g) {
+    if (g->is_ahead) ig_queue_join(g->work);
+    g->is_ahead = false;
+}
+
 /* Number of the first binding that begins behind p. */
 static inline size_t bound_behind(const gpu *g, const void *p) {
     size_t low = 0, high = g->n_bound;

@@ -164,16 +164,16 @@ static __device__ bool put_wants(board *b, const touching *t, ig_resident_want w
 typedef struct entry {
     size_t number, block;
     const uint8_t *at;
-    unsigned paid;
+    ig_resident was;
 } entry;
 
 static __device__ __forceinline__ entry entry_of(const touching *t, const ig_kv_view *v, int in_sequence) {
-    entry e = {0, 0, NULL, 0};
+    entry e = {0, 0, NULL, {0, 0}};
     if (in_sequence << v->shift >= v->n_slots) return e;
     e.number = ig_cuda_block(v, in_sequence << v->shift);
     e.block = v->table * t->table_len + e.number;
     e.at = t->books.where[e.block];
-    e.paid = t->books.blocks[e.block].paid;
+    e.was = t->books.blocks[e.block];
     return e;
 }
 
@@ -184,7 +184,8 @@ static __device__ __forceinline__ bool has_number(const ig_kv_view *v, int in_se
 }
 
 /* Each thread's n rows of a block of the sequence: its copy is wanted again; or it is to get one; or the rows are read
- * in place. A block that will hold no row before the step's own is there is left out. */
+ * in place. A block that may still grow gets one as soon as a step before has read it too, since the host has written
+ * to it. Where lists are foreseen it is left out: the step's own row is not there yet. */
 static __device__ void touch_blocks(board *b, const touching *t, const ig_kv_view *v, int job, int in_sequence, entry e,
                                     unsigned n, reads *found) {
     const ig_resident_table *own = &b->table;
@@ -199,15 +200,16 @@ static __device__ void touch_blocks(board *b, const touching *t, const ig_kv_vie
         n = 0;
     } else if (n) {
         home = ig_cuda_home(v, in_sequence, e.number);
-        if (e.at) paid = e.paid;
+        if (e.at) paid = e.was.paid;
     }
     bool may_grow = (in_sequence + 1) << v->shift > v->n_slots, waits = paid >= whole;
-    if (n && home && !may_grow && can_be && paid + n >= whole && !(waits && t->ahead))
-        want = {(uint32_t)e.block, (unsigned)job, n, !waits};
+    bool is_worth_it =
+        may_grow ? e.at && !t->ahead && (waits || e.was.used != t->step) : paid + n >= whole && !(waits && t->ahead);
+    if (n && home && can_be && is_worth_it) want = {(uint32_t)e.block, (unsigned)job, n, !waits};
     bool is_put = put_wants(b, t, want);
     if (!n || (t->ahead && !is_put)) return;
     if (!is_put) found->rows += n;
-    paid = is_put || paid + n < whole ? paid + n : waits ? paid : whole - 1;
+    paid = is_put && may_grow ? paid + whole : is_put || paid + n < whole ? paid + n : waits ? paid : whole - 1;
     t->books.blocks[e.block] = {t->step, paid};
     t->books.where[e.block] = home;
 }
@@ -370,7 +372,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, 2)
         reads found = {0, 0};
         for (int i = begin; i < end; i++) {
             bool early = has_number(&views[i], in_sequence); /* it is on its way while the rows are counted */
-            entry e = early ? entry_of(&t, &views[i], in_sequence) : entry{0, 0, NULL, 0};
+            entry e = early ? entry_of(&t, &views[i], in_sequence) : entry{0, 0, NULL, {0, 0}};
             unsigned n = rows_here(b, &t, &views[i], first);
             if (n && !early) e = entry_of(&t, &views[i], in_sequence);
             touch_blocks(b, &t, &views[i], j, in_sequence, e, n, &found);
