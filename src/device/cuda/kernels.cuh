@@ -17,7 +17,7 @@ extern "C" {
 
 extern "C" {
 
-/* ---- matmul.cu ---- */
+/* ---- matmul.cu, matmul_many.cu ---- */
 
 static inline bool ig_cuda_has_codes(const ig_matrix *m) {
     return m->type != IG_TYPE_F32 && m->type != IG_TYPE_F16 && m->type != IG_TYPE_BF16;

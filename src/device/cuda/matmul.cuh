@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What products of few columns (matmul.cu) and of many (matmul_many.cu) have in common.
+ */
+#ifndef IG_DEVICE_CUDA_MATMUL_H
+#define IG_DEVICE_CUDA_MATMUL_H
+
+#include "device/cuda/codes.cuh"
+
+typedef struct product {
+    const uint8_t *w;
+    size_t row_bytes;
+    const float *bias;
+    const uint8_t *x; /* columns */
+    size_t stride;    /* bytes from one to the next */
+    float *y;
+    int n_out, n_in, n_cols;
+    int n_shares; /* of many columns */
+    float *sums;  /* [n_shares][n_cols][n_out] what each comes to, if there are several */
+} product;
+
+/* Of the same columns with matrices of one type and width: blocks of threads of the same z have the same one. */
+typedef struct products {
+    product of[IG_CUDA_MATRICES];
+} products;
+
+static __host__ __device__ __forceinline__ int least(int a, int b) { return a < b ? a : b; }
+
+/* Columns `stride` bytes apart; the largest matrix is *n_out rows. */
+static products products_of(int *n_out, float *const *y, const ig_matrix *m, int n_m, const void *x, size_t stride,
+                            int n_cols) {
+    products all = {};
+    *n_out = 0;
+    for (int i = 0; i < n_m; i++) {
+        all.of[i] = product{(const uint8_t *)m[i].w,
+                            m[i].row_bytes,
+                            m[i].bias,
+                            (const uint8_t *)x,
+                            stride,
+                            y[i],
+                            m[i].n_out,
+                            m[i].n_in,
+                            n_cols,
+                            1,
+                            NULL};
+        if (m[i].n_out > *n_out) *n_out = m[i].n_out;
+    }
+    return all;
+}
+
+static unsigned shares(int n, int each) { return (unsigned)((n + each - 1) / each); }
+
+#endif
