@@ -25,10 +25,10 @@ ig_status ig_device_open_cuda(ig_device **out, int number, int n_threads, ig_err
 /* ---- what one would take, also where there is none (gpu_plan.c) ---------------------------- */
 
 enum {
-    IG_GPU_PART = 1024,        /* rows that a block of threads takes, of a prompt's attention */
-    IG_GPU_PARTS = 2048,       /* queries times parts that are under way at a time, or one part of all queries */
-    IG_GPU_GATHERED = 8192,    /* rows of each KV head that a prompt's attention gathers at a time, at most */
-    IG_GPU_SHARED_ROWS = 8192, /* of a matrix that is multiplied in shares of its width, times their number, at most */
+    IG_GPU_PART = 1024,         /* rows that a block of threads takes, of a prompt's attention */
+    IG_GPU_PARTS = 2048,        /* queries times parts that are under way at a time, or one part of all queries */
+    IG_GPU_GATHERED = 32 << 20, /* bytes of keys and values that a prompt gathers at a time; two parts at least */
+    IG_GPU_SHARED_ROWS = 8192,  /* of a matrix that is multiplied in shares of its width, times their number, at most */
     IG_GPU_SHARED_COLUMNS = 512, /* of two such matrices, whose shares there is room for */
     IG_GPU_MAIL = 8 << 20,       /* bytes, in both places, of what operations are called with between two waits, besides
                                     ig_device_need.mail_bytes; if there is no room left, they wait once more */

@@ -13,13 +13,14 @@ ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need) {
     size_t of_parts = (rows > IG_GPU_PARTS ? rows : IG_GPU_PARTS) * heads * (d + 2);
     size_t columns = rows < IG_GPU_SHARED_COLUMNS ? rows : IG_GPU_SHARED_COLUMNS;
     size_t of_shares = 2 * (columns > 2 ? columns : 2) * IG_GPU_SHARED_ROWS; /* a column of three matrices at least */
-    size_t gathered = ((size_t)need->max_entries + IG_GPU_PART - 1) / IG_GPU_PART * IG_GPU_PART;
-    if (gathered > IG_GPU_GATHERED) gathered = IG_GPU_GATHERED;
+    size_t row = (size_t)need->heads.n_kv_heads * 2 * d, most = IG_GPU_GATHERED / (row * IG_GPU_PART * 2);
+    size_t gathered = ((size_t)need->max_entries + IG_GPU_PART - 1) / IG_GPU_PART; /* parts */
+    if (gathered > most) gathered = most > 2 ? most : 2;
     return (ig_gpu_scratch){.act = rows * ig_gpu_half_bytes(need->max_in), /* more than ig_gpu_act_bytes() */
                             .parts = parts * heads * (d + 2),
                             .state = rows * heads * (d + 2),
                             .sums = of_parts > of_shares ? of_parts : of_shares,
-                            .rows = (size_t)need->heads.n_kv_heads * gathered * 2 * d};
+                            .rows = gathered * IG_GPU_PART * row};
 }
 
 void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need) {
