@@ -61,7 +61,7 @@ def test_bench_counts_what_comes_from_ram(gpu, small):
         step, = (r["step"] for r in rows if r["n_gen"])
         assert step["seconds"] == pytest.approx(sum(step["parts"].values()), rel=1e-3)
         read[vram] = step["vram_read_bytes"]
-    assert 0 < read["auto"] < read["0"] / 2
+    assert 0 <= read["auto"] < read["0"] / 2  # of what the steps read all may be there by then
 
 
 def test_what_a_gpu_measured_is_told_without_what_failed(program, tmp_path):
