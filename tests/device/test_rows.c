@@ -320,6 +320,9 @@ static void prompts(void **state) {
     open_cache(80, IG_KV_Q4);
     run_prompt(20, 100, 0, 7);
     close_cache();
+    open_cache(256, IG_KV_F16);
+    run_prompt(40, 1500, 0, 13); /* more queries than there is room for at a time, over two parts */
+    close_cache();
     static const int wide[] = {136, 256, 512}; /* other tiles, and results in several launches */
     for (int i = 0; i < 3; i++) {
         open_cache(wide[i], IG_KV_Q8);

@@ -125,7 +125,8 @@ static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a)
             p.end = min_int((p.begin / IG_GPU_PART + most_parts) * IG_GPU_PART, end);
             ig_cuda_gather(g->work, g->rows, s, job, p.begin, p.end);
             ig_cuda_prefill(g->work, s, &p);
-            if (!p.is_whole && (p.end % IG_GPU_PART == 0 || p.end == n)) ig_cuda_combine(g->work, s, &p);
+            bool is_open = in_order && p.end % IG_GPU_PART && p.end < n; /* the next call goes on with the part */
+            if (!p.is_whole && !is_open) ig_cuda_combine(g->work, s, &p);
         }
     }
 }
