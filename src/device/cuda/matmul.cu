@@ -205,20 +205,7 @@ static kernels kernels_of_floats(void) {
                    embed_floats<type>};
 }
 
-static kernels kernels_of(ig_type type) {
-    switch (type) {
-#define FLOATS_OF(t) \
-    case t:          \
-        return kernels_of_floats<t>();
-#define CODES_OF(t, block, bytes, apart) \
-    case t:                              \
-        return kernels_of_codes<t, block, bytes, apart>();
-        IG_FLOAT_FORMATS(FLOATS_OF)
-        IG_CODE_FORMATS(CODES_OF)
-        default:
-            return kernels{};
-    }
-}
+KERNELS_BY_TYPE
 
 void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols) {
     bool codes = ig_cuda_has_codes(m);

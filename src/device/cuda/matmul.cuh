@@ -48,6 +48,23 @@ static products products_of(int *n_out, float *const *y, const ig_matrix *m, int
     return all;
 }
 
+/* Defines kernels_of(type), by a file's own kernels_of_floats() and kernels_of_codes(). */
+#define FLOATS_OF(t) \
+    case t:          \
+        return kernels_of_floats<t>();
+#define CODES_OF(t, block, bytes, apart) \
+    case t:                              \
+        return kernels_of_codes<t, block, bytes, apart>();
+#define KERNELS_BY_TYPE                       \
+    static kernels kernels_of(ig_type type) { \
+        switch (type) {                       \
+            IG_FLOAT_FORMATS(FLOATS_OF)       \
+            IG_CODE_FORMATS(CODES_OF)         \
+            default:                          \
+                return kernels{};             \
+        }                                     \
+    }
+
 static unsigned shares(int n, int each) { return (unsigned)((n + each - 1) / each); }
 
 #endif

@@ -297,20 +297,7 @@ static kernels kernels_of_floats(void) {
     return k;
 }
 
-static kernels kernels_of(ig_type type) {
-    switch (type) {
-#define FLOATS_OF(t) \
-    case t:          \
-        return kernels_of_floats<t>();
-#define CODES_OF(t, block, bytes, apart) \
-    case t:                              \
-        return kernels_of_codes<t, block, bytes, apart>();
-        IG_FLOAT_FORMATS(FLOATS_OF)
-        IG_CODE_FORMATS(CODES_OF)
-        default:
-            return kernels{};
-    }
-}
+KERNELS_BY_TYPE
 
 static int shares_of(const ig_matrix *m) {
     int n = IG_GPU_SHARED_ROWS / m->n_out, most = least(m->n_in / LEAST_SHARE, MOST_SHARES);
