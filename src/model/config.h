@@ -49,7 +49,7 @@ typedef struct ig_config {
     float norm_eps;
     float norm_offset; /* added to the weights of all norms as stored (Gemma); else 0 */
     ig_activation activation;
-    bool is_fused; /* q, k and v are one matrix, and gate and up are (Phi-3) */
+    bool is_qkv_fused, is_gate_up_fused; /* q, k and v are one matrix (Phi-3), and gate and up are (GLM-4, too) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
     int n_plain_layers, d_ff_plain; /* with experts: the first layers have one of this width instead */

@@ -327,7 +327,7 @@ static void read_olmo2(reader *r, ig_config *c) {
 }
 
 static void read_phi3(reader *r, ig_config *c) {
-    c->is_fused = true;
+    c->is_qkv_fused = c->is_gate_up_fused = true;
     read_one_window(r, c);
     if (!ig_gguf_tensor(r->g, "rope_factors_long.weight")) return;
     c->rope_blend = IG_BLEND_LONGROPE;

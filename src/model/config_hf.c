@@ -217,7 +217,7 @@ static int read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
 }
 
 static void read_phi3(ig_hf_reader *r, ig_config *c) {
-    c->is_fused = true;
+    c->is_qkv_fused = c->is_gate_up_fused = true;
     c->norm_eps = 1e-5f;
     c->n_rot = read_n_rot(r, c->d_model / c->n_heads, 1);
     read_llama(r, c);

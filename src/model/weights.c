@@ -13,100 +13,14 @@
 
 #include "base/error.h"
 #include "base/half.h"
-
-/* Names of the parts; the first "%d" is the layer. Without ".weight" and ".bias". */
-typedef struct names {
-    const char *embed, *final_norm, *head;
-    const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
-    const char *attn_norm_after, *ffn_norm_after;
-    const char *sinks;
-    const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
-    /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
-    const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
-    const char *router_bias; /* with its suffix */
-    const char *shared_gate, *shared_up, *shared_down;
-} names;
-
-static const names gguf_names = {
-    .embed = "token_embd",
-    .final_norm = "output_norm",
-    .head = "output",
-    .attn_norm = "blk.%d.attn_norm",
-    .q = "blk.%d.attn_q",
-    .k = "blk.%d.attn_k",
-    .v = "blk.%d.attn_v",
-    .o = "blk.%d.attn_output",
-    .q_norm = "blk.%d.attn_q_norm",
-    .k_norm = "blk.%d.attn_k_norm",
-    .ffn_norm = "blk.%d.ffn_norm",
-    .gate = "blk.%d.ffn_gate",
-    .up = "blk.%d.ffn_up",
-    .down = "blk.%d.ffn_down",
-    .attn_norm_after = "blk.%d.post_attention_norm",
-    .ffn_norm_after = "blk.%d.post_ffw_norm",
-    .sinks = "blk.%d.attn_sinks",
-    .qkv = "blk.%d.attn_qkv",
-    .gate_up = "blk.%d.ffn_up",
-    .router = "blk.%d.ffn_gate_inp",
-    .expert_gate = "blk.%d.ffn_gate_exps",
-    .expert_up = "blk.%d.ffn_up_exps",
-    .expert_down = "blk.%d.ffn_down_exps",
-    .router_bias = "blk.%d.exp_probs_b.bias",
-    .shared_gate = "blk.%d.ffn_gate_shexp",
-    .shared_up = "blk.%d.ffn_up_shexp",
-    .shared_down = "blk.%d.ffn_down_shexp",
-};
-
-static const names llama_names = {
-    .embed = "model.embed_tokens",
-    .final_norm = "model.norm",
-    .head = "lm_head",
-    .attn_norm = "model.layers.%d.input_layernorm",
-    .q = "model.layers.%d.self_attn.q_proj",
-    .k = "model.layers.%d.self_attn.k_proj",
-    .v = "model.layers.%d.self_attn.v_proj",
-    .o = "model.layers.%d.self_attn.o_proj",
-    .q_norm = "model.layers.%d.self_attn.q_norm",
-    .k_norm = "model.layers.%d.self_attn.k_norm",
-    .ffn_norm = "model.layers.%d.post_attention_layernorm",
-    .gate = "model.layers.%d.mlp.gate_proj",
-    .up = "model.layers.%d.mlp.up_proj",
-    .down = "model.layers.%d.mlp.down_proj",
-    .attn_norm_after = "model.layers.%d.post_attention_layernorm",
-    .ffn_norm_after = "model.layers.%d.post_feedforward_layernorm",
-    .qkv = "model.layers.%d.self_attn.qkv_proj",
-    .gate_up = "model.layers.%d.mlp.gate_up_proj",
-    .router = "model.layers.%d.mlp.gate",
-    .expert_gate = "model.layers.%d.mlp.experts.%d.gate_proj",
-    .expert_up = "model.layers.%d.mlp.experts.%d.up_proj",
-    .expert_down = "model.layers.%d.mlp.experts.%d.down_proj",
-    .router_bias = "model.layers.%d.mlp.gate.e_score_correction_bias",
-    .shared_gate = "model.layers.%d.mlp.shared_experts.gate_proj",
-    .shared_up = "model.layers.%d.mlp.shared_experts.up_proj",
-    .shared_down = "model.layers.%d.mlp.shared_experts.down_proj",
-};
-
-/* Checkpoints of OPT start with "model.decoder." or just "decoder."; these follow either. */
-static const names opt_names = {
-    .embed = "embed_tokens",
-    .final_norm = "final_layer_norm",
-    .head = "lm_head",
-    .attn_norm = "layers.%d.self_attn_layer_norm",
-    .q = "layers.%d.self_attn.q_proj",
-    .k = "layers.%d.self_attn.k_proj",
-    .v = "layers.%d.self_attn.v_proj",
-    .o = "layers.%d.self_attn.out_proj",
-    .ffn_norm = "layers.%d.final_layer_norm",
-    .up = "layers.%d.fc1",
-    .down = "layers.%d.fc2",
-};
+#include "model/weight_names.h"
 
 typedef struct binder {
     const ig_config *c;
     const ig_gguf *g;
     const ig_safetensors *st;
-    names names;
-    const char *path, *prefix;
+    ig_weight_names names;
+    const char *path;
     size_t n_tensors;
     bool *used; /* [n_tensors] */
     ig_weights *w;
@@ -130,7 +44,7 @@ static const ig_tensor *find_tensor(const binder *b, const char *name) {
 static tensor_name make_expert_name(const binder *b, const char *part, int layer, int expert, const char *suffix) {
     const int numbers[] = {layer, expert};
     tensor_name n;
-    size_t at = (size_t)snprintf(n.text, sizeof n.text, "%s", b->prefix);
+    size_t at = (size_t)snprintf(n.text, sizeof n.text, "%s", b->names.prefix);
     for (int i = 0; i < 2; i++) {
         const char *number = strstr(part, "%d");
         if (!number) break;
@@ -274,8 +188,8 @@ static ig_norm_weights bind_norm(binder *b, const char *part, int layer, double 
 /* One for all tokens. */
 static void bind_ffn(binder *b, ig_ffn *f, int i, int d_ff) {
     const ig_config *c = b->c;
-    const names *n = &b->names;
-    if (c->is_fused) {
+    const ig_weight_names *n = &b->names;
+    if (c->is_gate_up_fused) {
         bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, (int[]){d_ff, d_ff}, 2, c->d_model);
     } else {
         if (c->activation != IG_RELU) f->gate = bind_matrix(b, n->gate, i, d_ff, c->d_model);
@@ -286,7 +200,7 @@ static void bind_ffn(binder *b, ig_ffn *f, int i, int d_ff) {
 
 static void bind_shared(binder *b, ig_ffn *f, int i) {
     const ig_config *c = b->c;
-    const names *n = &b->names;
+    const ig_weight_names *n = &b->names;
     if (!c->d_ff_shared) return;
     f->gate = bind_matrix(b, n->shared_gate, i, c->d_ff_shared, c->d_model);
     f->up = bind_matrix(b, n->shared_up, i, c->d_ff_shared, c->d_model);
@@ -305,7 +219,7 @@ static ig_matrix bind_expert(binder *b, const char *part, int layer, int e, int 
 
 static void bind_expert_ffn(binder *b, ig_ffn *f, int layer, int e) {
     const ig_config *c = b->c;
-    const names *n = &b->names;
+    const ig_weight_names *n = &b->names;
     if (n->expert_gate_up) {
         ig_matrix both = bind_expert(b, n->expert_gate_up, layer, e, 2 * c->d_ff, c->d_model);
         f->gate = rows_of(both, 0, c->d_ff);
@@ -325,7 +239,7 @@ static const float *bind_expert_biases(binder *b, const char *part, int layer, i
 
 static void bind_experts(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
-    const names *n = &b->names;
+    const ig_weight_names *n = &b->names;
     ig_ffn unused = {0};
     bool is_plain = i < c->n_plain_layers;
     l->n_experts = c->n_experts && !is_plain ? c->n_experts : 1;
@@ -351,7 +265,7 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
 
 static void bind_layer(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
-    const names *n = &b->names;
+    const ig_weight_names *n = &b->names;
     int n_q = c->n_heads * c->head_dim, n_kv = c->n_kv_heads * c->head_dim;
     bool is_all = c->head_norm == IG_HEAD_NORM_ALL;
     if (c->norm_order != IG_NORMS_OF_PARTS) {
@@ -362,7 +276,7 @@ static void bind_layer(binder *b, ig_layer *l, int i) {
         l->attn_norm_after = bind_norm(b, n->attn_norm_after, i, 1);
         l->ffn_norm_after = bind_norm(b, n->ffn_norm_after, i, 1);
     }
-    if (c->is_fused) {
+    if (c->is_qkv_fused) {
         bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
     } else {
         l->q = bind_matrix(b, n->q, i, n_q, c->d_model);
@@ -393,17 +307,14 @@ static void bind_rope_factors(binder *b) {
                                 (double)w->rope_factors[i]);
 }
 
-/* The output matrix; lm_head never has OPT's prefix. */
+/* The output matrix. */
 static void bind_head(binder *b) {
     const ig_config *c = b->c;
     if (c->tied) {
         b->w->head = b->w->embed;
         return;
     }
-    const char *prefix = b->prefix;
-    b->prefix = "";
-    b->w->head = bind_plain(b, make_name(b, b->names.head, 0, ".weight").text, c->n_vocab, c->d_embed);
-    b->prefix = prefix;
+    b->w->head = bind_plain(b, b->names.head, c->n_vocab, c->d_embed);
 }
 
 /* One walk over the whole model. */
@@ -432,15 +343,16 @@ static void bind_all(binder *b) {
 /* Tensors that may be left over: layers that guess tokens ahead, buffers that old checkpoints hold, and copies of a
  * tied embedding. */
 static bool is_harmless(const binder *b, const ig_tensor *t) {
-    size_t n = strlen(t->name);
+    size_t n = strlen(t->name), n_prefix = strlen(b->names.prefix);
     static const char inv_freq[] = ".rotary_emb.inv_freq";
+    bool is_prefixed = strncmp(t->name, b->names.prefix, n_prefix) == 0;
     int layer = -1;
-    if (b->c->n_layers_left_out && sscanf(t->name, b->g ? "blk.%4d." : "model.layers.%4d.", &layer) == 1 &&
+    if (is_prefixed && sscanf(t->name + n_prefix, b->g ? "blk.%4d." : "layers.%4d.", &layer) == 1 &&
         layer >= b->c->n_layers && layer < b->c->n_layers + b->c->n_layers_left_out)
         return true;
     if (b->g) return false;
     if (n > sizeof inv_freq - 1 && strcmp(t->name + n - (sizeof inv_freq - 1), inv_freq) == 0) return true;
-    return b->c->tied && strcmp(t->name, "lm_head.weight") == 0 && t->n_dims == 2 &&
+    return b->c->tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&
            t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
 }
 
@@ -472,31 +384,6 @@ static void check_types(binder *b) {
     }
 }
 
-static void name_mixtral(names *n) {
-    n->router = "model.layers.%d.block_sparse_moe.gate";
-    n->expert_gate = "model.layers.%d.block_sparse_moe.experts.%d.w1";
-    n->expert_up = "model.layers.%d.block_sparse_moe.experts.%d.w3";
-    n->expert_down = "model.layers.%d.block_sparse_moe.experts.%d.w2";
-}
-
-static void name_granitemoe(names *n) {
-    n->router = "model.layers.%d.block_sparse_moe.router.layer";
-    n->expert_gate_up = "model.layers.%d.block_sparse_moe.input_linear";
-    n->expert_down = "model.layers.%d.block_sparse_moe.output_linear";
-}
-
-static void choose_names(binder *b) {
-    b->prefix = "";
-    b->names = b->g ? gguf_names : llama_names;
-    if (b->g && (b->c->has_sink_scores || b->c->is_sigmoid_routed)) b->names.ffn_norm = "blk.%d.post_attention_norm";
-    if (!b->g && b->c->norm_order == IG_NORMS_AROUND) b->names.ffn_norm = "model.layers.%d.pre_feedforward_layernorm";
-    if (!b->g && strcmp(b->c->architecture, "mixtral") == 0) name_mixtral(&b->names);
-    if (!b->g && strcmp(b->c->architecture, "granitemoe") == 0) name_granitemoe(&b->names);
-    if (b->g || strcmp(b->c->architecture, "opt") != 0) return;
-    b->names = opt_names;
-    b->prefix = find_tensor(b, "decoder.embed_tokens.weight") ? "decoder." : "model.decoder.";
-}
-
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           ig_error *err) {
     binder b = {.c = c, .g = g, .st = st, .w = out, .err = err};
@@ -505,7 +392,7 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     b.n_tensors = g ? ig_gguf_n_tensors(g) : ig_safetensors_n_tensors(st);
     b.used = calloc(b.n_tensors + 1, sizeof *b.used);
     if (!b.used) return ig_fail_memory(err, "tensor list", b.n_tensors);
-    choose_names(&b);
+    ig_weight_names_choose(&b.names, c, g, st);
     check_types(&b);
     if (!b.status) bind_all(&b);
     if (!b.status) check_unused(&b);

@@ -311,7 +311,7 @@ static void reads_gguf_of_their_own(void **state) {
     t = tiny_as("phi3");
     tiny_u32(&t, "phi3.attention.sliding_window", 16);
     c = from_tiny(&t);
-    assert_true(c.is_fused && c.window[0] == 16 && c.rope_blend == IG_BLEND_NONE);
+    assert_true(c.is_qkv_fused && c.is_gate_up_fused && c.window[0] == 16 && c.rope_blend == IG_BLEND_NONE);
     tiny_f32(&t, "phi3.rope.scaling.attn_factor", 1e9f);
     tiny_add(&t, "rope_factors_long.weight", IG_TYPE_F32, 4, 0);
     refuses_tiny(&t, "phi3.rope.scaling.attn_factor");
@@ -412,7 +412,7 @@ static void reads_their_own(void **state) {
 #define PHI3 "{\"model_type\":\"phi3\"," LLAMA ",\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":"
 #define FACTORS ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[2,3],\"short_factor\":[1,1.5]}}"
     c = from_json(PHI3 "128" FACTORS);
-    assert_true(c.is_fused && c.n_rot == 4 && c.rope_long[0] == 2 && c.rope_long[1] == 3);
+    assert_true(c.is_qkv_fused && c.is_gate_up_fused && c.n_rot == 4 && c.rope_long[0] == 2 && c.rope_long[1] == 3);
     assert_true(fabs(c.rope_gain - sqrt(1 + log(4) / log(128))) < 1e-12);
     c = from_json(PHI3 "512" FACTORS);
     assert_true(c.rope_long[0] == 1 && c.rope_long[1] == 1.5f && c.rope_gain == 1);

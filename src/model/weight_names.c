@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two tables of names, and where families have others.
+ */
+#include "model/weight_names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+
+static const ig_weight_names gguf_names = {
+    .prefix = "",
+    .embed = "token_embd",
+    .final_norm = "output_norm",
+    .head = "output.weight",
+    .attn_norm = "blk.%d.attn_norm",
+    .q = "blk.%d.attn_q",
+    .k = "blk.%d.attn_k",
+    .v = "blk.%d.attn_v",
+    .o = "blk.%d.attn_output",
+    .q_norm = "blk.%d.attn_q_norm",
+    .k_norm = "blk.%d.attn_k_norm",
+    .ffn_norm = "blk.%d.ffn_norm",
+    .gate = "blk.%d.ffn_gate",
+    .up = "blk.%d.ffn_up",
+    .down = "blk.%d.ffn_down",
+    .attn_norm_after = "blk.%d.post_attention_norm",
+    .ffn_norm_after = "blk.%d.post_ffw_norm",
+    .sinks = "blk.%d.attn_sinks",
+    .qkv = "blk.%d.attn_qkv",
+    .gate_up = "blk.%d.ffn_up",
+    .router = "blk.%d.ffn_gate_inp",
+    .expert_gate = "blk.%d.ffn_gate_exps",
+    .expert_up = "blk.%d.ffn_up_exps",
+    .expert_down = "blk.%d.ffn_down_exps",
+    .router_bias = "blk.%d.exp_probs_b.bias",
+    .shared_gate = "blk.%d.ffn_gate_shexp",
+    .shared_up = "blk.%d.ffn_up_shexp",
+    .shared_down = "blk.%d.ffn_down_shexp",
+};
+
+static const ig_weight_names hf_names = {
+    .prefix = "model.",
+    .embed = "embed_tokens",
+    .final_norm = "norm",
+    .head = "lm_head.weight",
+    .attn_norm = "layers.%d.input_layernorm",
+    .q = "layers.%d.self_attn.q_proj",
+    .k = "layers.%d.self_attn.k_proj",
+    .v = "layers.%d.self_attn.v_proj",
+    .o = "layers.%d.self_attn.o_proj",
+    .q_norm = "layers.%d.self_attn.q_norm",
+    .k_norm = "layers.%d.self_attn.k_norm",
+    .ffn_norm = "layers.%d.post_attention_layernorm",
+    .gate = "layers.%d.mlp.gate_proj",
+    .up = "layers.%d.mlp.up_proj",
+    .down = "layers.%d.mlp.down_proj",
+    .attn_norm_after = "layers.%d.post_attention_layernorm",
+    .ffn_norm_after = "layers.%d.post_feedforward_layernorm",
+    .qkv = "layers.%d.self_attn.qkv_proj",
+    .gate_up = "layers.%d.mlp.gate_up_proj",
+    .router = "layers.%d.mlp.gate",
+    .expert_gate = "layers.%d.mlp.experts.%d.gate_proj",
+    .expert_up = "layers.%d.mlp.experts.%d.up_proj",
+    .expert_down = "layers.%d.mlp.experts.%d.down_proj",
+    .router_bias = "layers.%d.mlp.gate.e_score_correction_bias",
+    .shared_gate = "layers.%d.mlp.shared_experts.gate_proj",
+    .shared_up = "layers.%d.mlp.shared_experts.up_proj",
+    .shared_down = "layers.%d.mlp.shared_experts.down_proj",
+};
+
+/* Checkpoints of OPT start with "decoder." or just "decoder."; these follow either. */
+static const ig_weight_names opt_names = {
+    .prefix = "model.decoder.",
+    .embed = "embed_tokens",
+    .final_norm = "final_layer_norm",
+    .head = "lm_head.weight",
+    .attn_norm = "layers.%d.self_attn_layer_norm",
+    .q = "layers.%d.self_attn.q_proj",
+    .k = "layers.%d.self_attn.k_proj",
+    .v = "layers.%d.self_attn.v_proj",
+    .o = "layers.%d.self_attn.out_proj",
+    .ffn_norm = "layers.%d.final_layer_norm",
+    .up = "layers.%d.fc1",
+    .down = "layers.%d.fc2",
+};
+
+/* ---- what families call otherwise in Hugging Face's files ------------------------------------- */
+
+static void name_gemma3(ig_weight_names *n) { n->ffn_norm = "layers.%d.pre_feedforward_layernorm"; }
+
+static void name_granitemoe(ig_weight_names *n) {
+    n->router = "layers.%d.block_sparse_moe.router.layer";
+    n->expert_gate_up = "layers.%d.block_sparse_moe.input_linear";
+    n->expert_down = "layers.%d.block_sparse_moe.output_linear";
+}
+
+static void name_mixtral(ig_weight_names *n) {
+    n->router = "layers.%d.block_sparse_moe.gate";
+    n->expert_gate = "layers.%d.block_sparse_moe.experts.%d.w1";
+    n->expert_up = "layers.%d.block_sparse_moe.experts.%d.w3";
+    n->expert_down = "layers.%d.block_sparse_moe.experts.%d.w2";
+}
+
+static void name_opt(ig_weight_names *n) { *n = opt_names; }
+
+static const struct {
+    const char *architecture;
+    void (*name)(ig_weight_names *n);
+} families[] = {
+    {"gemma3_text", name_gemma3},
+    {"granitemoe", name_granitemoe},
+    {"mixtral", name_mixtral},
+    {"opt", name_opt},
+};
+
+/* By which of the embedding's names the file has. A model that also sees pictures has its text part inside. */
+static void choose_prefix(ig_weight_names *n, const ig_safetensors *st) {
+    static const char *const prefixes[] = {"model.", "model.decoder.", "decoder.", "model.language_model.",
+                                           "language_model.model."};
+    static const char inner_head[] = "language_model.lm_head.weight";
+    char name[64];
+    for (size_t i = 0; i < IG_COUNT(prefixes); i++) {
+        snprintf(name, sizeof name, "%s%s.weight", prefixes[i], n->embed);
+        if (ig_safetensors_tensor(st, name)) n->prefix = prefixes[i];
+    }
+    if (ig_safetensors_tensor(st, inner_head)) n->head = inner_head;
+}
+
+void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st) {
+    *out = g ? gguf_names : hf_names;
+    if (g) {
+        /* Some families' files call it after what it follows. */
+        if (c->norm_order == IG_NORMS_BEFORE && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
+            out->ffn_norm = "blk.%d.post_attention_norm";
+        return;
+    }
+    for (size_t i = 0; i < IG_COUNT(families); i++)
+        if (strcmp(c->architecture, families[i].architecture) == 0) families[i].name(out);
+    choose_prefix(out, st);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What files call a model's tensors.
+ */
+#ifndef IG_MODEL_WEIGHT_NAMES_H
+#define IG_MODEL_WEIGHT_NAMES_H
+
+#include "format/gguf.h"
+#include "format/safetensors.h"
+#include "model/config.h"
+
+/* Without ".weight" and ".bias", unless a comment says otherwise; the first "%d" is the layer. NULL: no such part. */
+typedef struct ig_weight_names {
+    const char *prefix; /* of all but the head's name */
+    const char *embed, *final_norm;
+    const char *head; /* whole */
+    const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
+    const char *attn_norm_after, *ffn_norm_after;
+    const char *sinks;
+    const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
+    /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
+    const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
+    const char *router_bias; /* with its suffix */
+    const char *shared_gate, *shared_up, *shared_down;
+} ig_weight_names;
+
+/* Those of this architecture in a GGUF file or (g == NULL) in safetensors, as far as the file at hand shows which of
+ * several it has. */
+void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st);
+
+#endif
