@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the tiny models of tests/golden/models and their golden outputs.
 
-Needs torch, transformers, safetensors, gguf and numpy. The outputs are in the repository (llama2 and qwen2 left out, to
-keep it small), so nobody has to run this to run the tests; run it to add a model.
+Needs torch, transformers, safetensors, gguf and numpy. The outputs are in the repository (but those that would
+show nothing new, to keep it small), so nobody has to run this to run the tests; run it to add a model.
 
     tools/make_golden_models.py OUT_DIR [FIRST_SEED [MODEL...]]
 
@@ -31,7 +31,14 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Phi3Config, Phi3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
                           GraniteMoeConfig, GraniteMoeForCausalLM, MixtralConfig, MixtralForCausalLM,
                           OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-                          Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM)
+                          Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM,
+                          Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
+                          Glm4Config, Glm4ForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM,
+                          MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
+                          SeedOssConfig, SeedOssForCausalLM,
+                          Gemma3Config, Gemma3ForConditionalGeneration, Qwen2_5_VLConfig,
+                          Qwen2_5_VLForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration,
+                          Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -167,6 +174,69 @@ def build(name):
                             num_attention_heads=2, num_key_value_heads=1, head_dim=128,
                             max_position_embeddings=256, sliding_window=40)
         return MistralForCausalLM(cfg), torch.bfloat16
+    if name == "glm4":            # norms around, gate and up in one matrix, half of each head rotated, in adjacent pairs
+        cfg = Glm4Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3,
+                         num_key_value_heads=1, head_dim=32, max_position_embeddings=256, rope_theta=10000.0)
+        return Glm4ForCausalLM(cfg), torch.bfloat16
+    if name == "exaone4":         # norms of parts, of heads, and layers without a window that do not rotate
+        cfg = Exaone4Config(**common, hidden_size=96, intermediate_size=96, num_hidden_layers=4,
+                            num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
+                            rope_theta=10000.0, sliding_window=24, sliding_window_pattern=4)
+        return Exaone4ForCausalLM(cfg), torch.bfloat16
+    if name == "hunyuan":         # norms of heads that follow RoPE, whose base is stretched
+        cfg = HunYuanDenseV1Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+                                   num_attention_heads=3, num_key_value_heads=1, head_dim=32,
+                                   max_position_embeddings=32768, tie_word_embeddings=True,
+                                   rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=1000.0,
+                                                        factor=1.0))
+        return HunYuanDenseV1ForCausalLM(cfg), torch.bfloat16
+    if name == "minimax-m2":      # experts by sigmoids, norms of all heads at once, heads rotated in part
+        cfg = MiniMaxM2Config(**common, hidden_size=64, intermediate_size=32, num_hidden_layers=3,
+                              num_attention_heads=4, num_key_value_heads=2, head_dim=32, rotary_dim=16,
+                              max_position_embeddings=256, rope_theta=10000.0, num_local_experts=6,
+                              num_experts_per_tok=2)
+        model = MiniMaxM2ForCausalLM(cfg)
+        for layer in model.model.layers:
+            torch.nn.init.normal_(layer.mlp.e_score_correction_bias, std=0.1)
+        return model, torch.bfloat16
+    if name == "ministral3":      # the text part of a model that sees pictures; queries that grow with their position
+        text = dict(**common, model_type="ministral3", hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+                    num_attention_heads=3, num_key_value_heads=1, head_dim=32, max_position_embeddings=128,
+                    rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, mscale=1.0,
+                                         mscale_all_dim=1.0, original_max_position_embeddings=32,
+                                         llama_4_scaling_beta=0.1))
+        eyes = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8,
+                    image_size=28, patch_size=14, model_type="pixtral")
+        return Mistral3ForConditionalGeneration(Mistral3Config(text_config=text, vision_config=eyes)), torch.bfloat16
+    if name == "ernie4_5":
+        cfg = Ernie4_5Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+                             num_attention_heads=3, num_key_value_heads=1, head_dim=32, max_position_embeddings=256)
+        return Ernie4_5ForCausalLM(cfg), torch.bfloat16
+    if name == "seed-oss":
+        cfg = SeedOssConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+                            num_attention_heads=3, num_key_value_heads=1, head_dim=32, max_position_embeddings=256,
+                            rope_theta=10000.0, attention_bias=True, attention_out_bias=True)
+        return SeedOssForCausalLM(cfg), torch.bfloat16
+    if name == "gemma3-pictures":
+        text = dict(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=2,
+                    num_key_value_heads=1, head_dim=32, query_pre_attn_scalar=32, max_position_embeddings=256,
+                    sliding_window=24, layer_types=["sliding_attention", "full_attention", "sliding_attention"])
+        eyes = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28,
+                    patch_size=14)
+        cfg = Gemma3Config(text_config=text, vision_config=eyes, mm_tokens_per_image=4, image_token_index=511)
+        return Gemma3ForConditionalGeneration(cfg), torch.bfloat16
+    if name in ("qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe"):
+        text = dict(**common, hidden_size=96, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3,
+                    num_key_value_heads=1, head_dim=32, max_position_embeddings=256,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[4, 6, 6]))
+        eyes = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=96, patch_size=14)
+        if name == "qwen2_5-vl":
+            return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(text_config=text, vision_config=eyes)), torch.bfloat16
+        eyes["deepstack_visual_indexes"] = [0]
+        if name == "qwen3-vl":
+            return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=eyes)), torch.bfloat16
+        text.update(moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2)
+        return Qwen3VLMoeForConditionalGeneration(Qwen3VLMoeConfig(text_config=text, vision_config=eyes)), torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -250,7 +320,8 @@ def published_rope_keys(path):
 def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
              "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss",
-             "glm4moe", "mistral-wide"]
+             "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss",
+             "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

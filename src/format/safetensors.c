@@ -75,11 +75,11 @@ static ig_status read_dtype(ig_tensor *t, const json_t *info, const char *path, 
 static ig_status read_shape(ig_tensor *t, const json_t *info, const char *path, const char *name, ig_error *err) {
     const json_t *shape = json_object_get(info, "shape");
     size_t n = json_array_size(shape);
-    if (!json_is_array(shape) || n > 4)
-        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' must be a list of at most 4 numbers", path,
+    if (!json_is_array(shape) || n > 8)
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' must be a list of at most 8 numbers", path,
                        name);
     uint64_t bytes = (uint64_t)ig_type_get((uint32_t)t->type)->block_bytes;
-    t->n_dims = n ? (int)n : 1;
+    t->n_dims = n > 4 ? 4 : n ? (int)n : 1;
     for (size_t d = 0; d < 4; d++) t->dims[d] = 1;
     for (size_t d = 0; d < n; d++) {
         const json_t *item = json_array_get(shape, d);
@@ -87,7 +87,7 @@ static ig_status read_shape(ig_tensor *t, const json_t *info, const char *path, 
             return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' item %zu is no positive integer", path, name,
                            d);
         uint64_t dim = (uint64_t)json_integer_value(item);
-        t->dims[n - 1 - d] = dim;
+        t->dims[n - 1 - d < 4 ? n - 1 - d : 3] *= dim; /* those beyond four count as one */
         if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > SIZE_MAX / 2)
             return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': the product of 'shape' is too large", path, name);
     }

@@ -20,7 +20,7 @@ typedef enum ig_norm_order {
     IG_NORMS_AROUND,   /* of what both get, and of what they give before it is added (Gemma 3) */
     IG_NORMS_OF_PARTS, /* of what both give alone (OLMo 2) */
 } ig_norm_order;
-/* RMS norms of queries and keys, before RoPE. */
+/* RMS norms of queries and keys. */
 typedef enum ig_head_norm {
     IG_HEAD_NORM_NONE,
     IG_HEAD_NORM_EACH, /* of each head by itself (Qwen3, Gemma 3) */
@@ -46,6 +46,7 @@ typedef struct ig_config {
     ig_norm norm;
     ig_norm_order norm_order;
     ig_head_norm head_norm;
+    bool rotates_first; /* head norms follow RoPE (Hunyuan); else they precede it */
     float norm_eps;
     float norm_offset; /* added to the weights of all norms as stored (Gemma); else 0 */
     ig_activation activation;
@@ -75,13 +76,17 @@ typedef struct ig_config {
     bool rope_is_exact; /* of YaRN: the blend does not begin and end at whole numbers of frequencies */
     /* "longrope": [n_rot / 2] divisors of the frequencies. GGUF files have them as a tensor. */
     float rope_long[IG_MAX_HEAD_DIM / 2];
+    /* Rotated queries at position p are multiplied by 1 + this * log(1 + floor(p / rope_original_ctx)) (Ministral 3);
+     * 0: they are not. */
+    double query_growth;
     double rope_gain;          /* what rotated queries and keys are multiplied by, of IG_ROPE_MAIN; 1: nothing */
     int learned_positions;     /* rows of the position embedding; 0: none */
     int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
     double attn_scale;         /* of scores; 1 / sqrt(head_dim) unless stated */
-    bool tied;                 /* the output matrix is the embedding */
+    bool tied;                 /* the output matrix is the embedding, as the file states it */
     bool final_norm;           /* a norm precedes the output matrix */
+    bool is_text_part;         /* the files also hold what sees pictures, which nothing here uses */
 } ig_config;
 
 /* [n_rot / 2] radians per position. */
@@ -99,6 +104,10 @@ static inline int ig_config_widest_ff(const ig_config *c) {
 }
 
 static inline int ig_config_rope_sets(const ig_config *c) { return c->rope_local_theta > 0 ? IG_ROPE_SETS : 1; }
+
+/* Sets of cosines and sines of a row: one of each set of frequencies and, last, one of queries whose growth is in it.
+ */
+static inline int ig_config_rotations(const ig_config *c) { return ig_config_rope_sets(c) + (c->query_growth > 0); }
 
 /* Refuses by name: unknown architectures, rope types, activations, quantisation schemes. Every number is
  * range-checked so that products of them fit 64 bits. */

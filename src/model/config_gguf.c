@@ -226,8 +226,10 @@ static void read_one_window(reader *r, ig_config *c) {
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
 }
 
-/* Keys of all that have experts, as members of family.own. */
+/* As members of family.own: keys of all that have experts, and of models whose pictures have positions in two
+ * dimensions. A text's are the same in all, and what layers get of pictures is nothing without any. */
 #define EXPERT_KEYS "expert_count", "expert_used_count"
+#define PICTURE_KEYS "rope.dimension_sections", "n_deepstack_layers"
 
 /* In all layers, if there are any; the width is an expert's. */
 static void read_experts(reader *r, ig_config *c) {
@@ -260,23 +262,36 @@ static void read_pattern(reader *r, const ig_config *c, bool *is_local, int patt
         is_local[l] = is_list ? ig_gguf_array_int(v, (uint64_t)l) != 0 : (l + 1) % pattern != 0;
 }
 
-/* Layers with a window rotate by frequencies of a base of their own. */
-static void read_windows(reader *r, ig_config *c, int pattern, double local_theta) {
+/* Windows, if there are any, and which frequencies layers with and without one rotate by. */
+static void read_windows(reader *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
     bool is_local[IG_MAX_LAYERS] = {0};
     int window = read_window(r);
     if (!window) return;
     read_pattern(r, c, is_local, pattern);
-    c->rope_local_theta = read_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, local_theta);
     for (int l = 0; l < c->n_layers; l++) {
         c->window[l] = is_local[l] ? window : 0;
-        c->rope_set[l] = is_local[l] ? IG_ROPE_LOCAL : IG_ROPE_MAIN;
+        c->rope_set[l] = (unsigned char)(is_local[l] ? local : other);
     }
+}
+
+/* Layers with a window rotate by frequencies of a base of their own. */
+static void read_local_windows(reader *r, ig_config *c, int pattern, double local_theta) {
+    if (!read_window(r)) return;
+    c->rope_local_theta = read_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, local_theta);
+    read_windows(r, c, pattern, IG_ROPE_LOCAL, IG_ROPE_MAIN);
 }
 
 /* And Mixtral. */
 static void read_llama(reader *r, ig_config *c) {
     read_one_window(r, c);
     read_experts(r, c);
+}
+
+/* Layers without a window do not rotate where others have one. */
+static void read_exaone4(reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_OF_PARTS;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
 static void read_gemma3(reader *r, ig_config *c) {
@@ -286,7 +301,13 @@ static void read_gemma3(reader *r, ig_config *c) {
     c->activation = IG_GELU_GATED;
     c->embed_scale = sqrt((double)c->d_model);
     if (c->n_layers == LAYERS_27B) c->attn_scale = 1 / sqrt((double)c->d_model / c->n_heads);
-    read_windows(r, c, 6, 10000);
+    read_local_windows(r, c, 6, 10000);
+}
+
+static void read_glm4(reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    c->is_gate_up_fused = true;
+    read_no_window(r, c);
 }
 
 /* And those with experts. */
@@ -301,15 +322,46 @@ static void read_granite(reader *r, ig_config *c) {
 
 /* Every other layer has a window, from the first on. Files do not say that YaRN's blend is not of whole numbers. */
 static void read_gpt_oss(reader *r, ig_config *c) {
-    bool is_local[IG_MAX_LAYERS] = {0};
-    int window = read_window(r);
-    read_pattern(r, c, is_local, 2);
-    for (int l = 0; l < c->n_layers; l++) c->window[l] = is_local[l] ? window : 0;
+    read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
     c->activation = IG_SWIGLU_OAI;
     c->has_sink_scores = true;
     c->rope_is_exact = true;
     read_experts(r, c);
     c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
+static void read_hunyuan(reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->rotates_first = true;
+    read_no_window(r, c);
+}
+
+/* Scores of experts are sigmoids, and a bias counts where some are chosen. */
+static void read_sigmoid_experts(reader *r, ig_config *c) {
+    read_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    read_experts(r, c);
+    c->is_sigmoid_routed = true;
+    if (read_count(r, "expert_gating_func", 2) == 1 && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
+                            key_of(r, "expert_gating_func").text);
+}
+
+static void read_minimax_m2(reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    read_no_window(r, c);
+    read_sigmoid_experts(r, c);
+    c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+}
+
+/* Mistral Small 3.1 and later, and Ministral 3, whose queries grow. */
+static void read_mistral3(reader *r, ig_config *c) {
+    double of_all = read_scale(r, "rope.scaling.yarn_log_multiplier", 0);
+    read_one_window(r, c);
+    if (c->rope_blend == IG_BLEND_YARN && of_all > 0)
+        c->rope_gain = (1 + 0.1 * log(c->rope_factor)) / (1 + 0.1 * of_all * log(c->rope_factor));
+    c->query_growth = read_scale(r, "attention.temperature_scale", 0);
+    if (c->query_growth > 0 && !r->status)
+        c->rope_original_ctx = read_int(r, "rope.scaling.original_context_length", IG_MAX_CTX, c->n_ctx_train);
 }
 
 static void read_olmoe(reader *r, ig_config *c) {
@@ -323,7 +375,7 @@ static void read_olmoe(reader *r, ig_config *c) {
 static void read_olmo2(reader *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->head_norm = IG_HEAD_NORM_ALL;
-    read_windows(r, c, 4, c->rope_theta);
+    read_local_windows(r, c, 4, c->rope_theta);
 }
 
 static void read_phi3(reader *r, ig_config *c) {
@@ -348,25 +400,19 @@ static void read_qwen3moe(reader *r, ig_config *c) {
 /* GLM 4.5 to 4.7. The first layers have no experts, and the last one of a file may guess tokens ahead. */
 static void read_glm4moe(reader *r, ig_config *c) {
     bool is_normed = false;
-    int n_plain = read_count(r, "leading_dense_block_count", c->n_layers - 1),
-        gate = read_count(r, "expert_gating_func", 2);
+    int n_plain = read_count(r, "leading_dense_block_count", c->n_layers - 1);
     c->n_layers_left_out = read_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
     c->n_layers -= c->n_layers_left_out;
     c->n_plain_layers = n_plain;
     c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
     c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
     c->d_ff_shared = c->d_ff * read_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
-    c->is_sigmoid_routed = true;
     c->expert_scale = read_scale(r, "expert_weights_scale", 1);
     ig_gguf_bool(r->g, key_of(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
     c->is_share_of_all = !is_normed;
-    read_int(r, "expert_count", IG_MAX_EXPERTS, -1);
-    read_experts(r, c);
+    read_sigmoid_experts(r, c);
     read_no_window(r, c);
     if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
-    if (gate == 1 && !r->status)
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
-                            key_of(r, "expert_gating_func").text);
 }
 
 static void read_smollm3(reader *r, ig_config *c) {
@@ -378,7 +424,10 @@ static void read_smollm3(reader *r, ig_config *c) {
 
 /* The name is the file's general.architecture. */
 static const family families[] = {
+    {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
+    {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
     {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"glm4", IG_ROPE_ADJACENT, read_glm4, {NULL}},
     {"granite",
      IG_ROPE_ADJACENT,
      read_granite,
@@ -396,13 +445,20 @@ static const family families[] = {
      IG_ROPE_HALF,
      read_gpt_oss,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length"}},
+    {"hunyuan-dense", IG_ROPE_HALF, read_hunyuan, {NULL}},
     {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
+    {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
+    {"mistral3", IG_ROPE_ADJACENT, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
     {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
     {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
     {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
     {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
+    {"qwen2vl", IG_ROPE_HALF, read_no_window, {PICTURE_KEYS}},
     {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
     {"qwen3moe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, "expert_feed_forward_length"}},
+    {"qwen3vl", IG_ROPE_HALF, read_qwen3, {PICTURE_KEYS}},
+    {"qwen3vlmoe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, PICTURE_KEYS, "expert_feed_forward_length"}},
+    {"seed_oss", IG_ROPE_HALF, read_no_window, {NULL}},
     {"smollm3", IG_ROPE_ADJACENT, read_smollm3, {NULL}},
 };
 

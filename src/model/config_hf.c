@@ -90,12 +90,17 @@ static void read_qwen_windows(ig_hf_reader *r, ig_config *c) {
 
 /* ---- families ---------------------------------------------------------- */
 
+/* As c has it where it is absent, required if c has none. */
+static void read_size(ig_hf_reader *r, int *of_c, const char *key, int max) {
+    *of_c = ig_hf_int(r, r->root, key, max, *of_c ? *of_c : IG_HF_ABSENT);
+}
+
 static void read_common(ig_hf_reader *r, ig_config *c) {
-    c->n_vocab = ig_hf_int(r, r->root, "vocab_size", IG_MAX_VOCAB, IG_HF_ABSENT);
-    c->d_model = ig_hf_int(r, r->root, "hidden_size", IG_MAX_WIDTH, IG_HF_ABSENT);
-    c->n_layers = ig_hf_int(r, r->root, "num_hidden_layers", IG_MAX_LAYERS, IG_HF_ABSENT);
-    c->n_heads = ig_hf_int(r, r->root, "num_attention_heads", IG_MAX_HEADS, IG_HF_ABSENT);
-    c->n_ctx_train = ig_hf_int(r, r->root, "max_position_embeddings", IG_MAX_CTX, IG_HF_ABSENT);
+    read_size(r, &c->n_vocab, "vocab_size", IG_MAX_VOCAB);
+    read_size(r, &c->d_model, "hidden_size", IG_MAX_WIDTH);
+    read_size(r, &c->n_layers, "num_hidden_layers", IG_MAX_LAYERS);
+    read_size(r, &c->n_heads, "num_attention_heads", IG_MAX_HEADS);
+    read_size(r, &c->n_ctx_train, "max_position_embeddings", IG_MAX_CTX);
     c->final_norm = true;
     if (!ig_hf_bool(r, "is_causal", true)) ig_hf_refuse(r, "is_causal", "false");
 }
@@ -104,7 +109,7 @@ static void read_common(ig_hf_reader *r, ig_config *c) {
 static void read_llama(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = ig_hf_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
     c->head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
-    c->d_ff = ig_hf_int(r, r->root, "intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
+    read_size(r, &c->d_ff, "intermediate_size", IG_MAX_WIDTH);
     c->norm = IG_NORM_RMS;
     c->norm_eps = (float)ig_hf_number(r, r->root, "rms_norm_eps", c->norm_eps > 0 ? (double)c->norm_eps : 1e-6);
     c->tied = ig_hf_bool(r, "tie_word_embeddings", c->tied);
@@ -119,6 +124,19 @@ static void read_mistral(ig_hf_reader *r, ig_config *c) {
     read_mistral_window(r, c);
 }
 
+/* The files state how scores of a text longer than the one that was trained with are kept apart. */
+static void read_ministral3(ig_hf_reader *r, ig_config *c) {
+    const json_t *rope = ig_hf_get(r->root, "rope_parameters");
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    read_llama(r, c);
+    read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
+    c->query_growth = ig_hf_number(r, rope, "llama_4_scaling_beta", IG_HF_ABSENT);
+    c->rope_original_ctx = ig_hf_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, IG_HF_ABSENT);
+    if (c->query_growth > IG_MAX_GAIN) ig_hf_fail_kind(r, "llama_4_scaling_beta", "at most 100");
+}
+
 static void read_qwen2(ig_hf_reader *r, ig_config *c) {
     read_llama(r, c);
     read_qwen_windows(r, c);
@@ -128,6 +146,29 @@ static void read_qwen3(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
     c->head_dim = 128;
     read_qwen2(r, c);
+}
+
+static void read_seed_oss(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    read_llama(r, c);
+}
+
+static void read_ernie4_5(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 2;
+    c->head_dim = 128;
+    c->tied = true;
+    c->rope_theta = 500000;
+    read_llama(r, c);
+    c->rope = IG_ROPE_ADJACENT;
+}
+
+static void read_hunyuan(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->rotates_first = true;
+    read_llama(r, c);
 }
 
 /* The width is an expert's. */
@@ -178,11 +219,10 @@ static void read_granite(ig_hf_reader *r, ig_config *c) {
     c->attn_scale = ig_hf_scale(r, "attention_multiplier", 1);
 }
 
-/* Its experts' matrices lie in an order of their own there, gate and up in turns. */
-static void read_gpt_oss(ig_hf_reader *r, ig_config *c) {
-    (void)c;
-    r->status =
-        ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' 'gpt_oss' is supported as a GGUF file only", r->path);
+/* Experts' matrices lie there by columns, or gate and up in turns. */
+static void refuse_order(ig_hf_reader *r, ig_config *c) {
+    r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' is supported as a GGUF file only", r->path,
+                        c->architecture);
 }
 
 static void read_granitemoe(ig_hf_reader *r, ig_config *c) {
@@ -225,6 +265,30 @@ static void read_phi3(ig_hf_reader *r, ig_config *c) {
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
 }
 
+static void read_glm4(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    c->norm_eps = 1.5625e-7f;
+    c->is_gate_up_fused = true;
+    c->n_kv_heads = 2;
+    c->head_dim = 128;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    c->n_rot = read_n_rot(r, head_dim, 0.5);
+    read_llama(r, c);
+    c->rope = IG_ROPE_ADJACENT;
+}
+
+static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->rope_theta = 5000000;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, read_n_rot(r, head_dim, 1));
+    read_llama(r, c);
+    read_experts(r, c, "intermediate_size", 8);
+    c->is_sigmoid_routed = true;
+}
+
 /* GLM 4.5 to 4.7. No checkpoint of the family chooses among groups of experts. */
 static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
@@ -244,16 +308,26 @@ static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
 }
 
-/* Layers with a window rotate by frequencies of a base of their own: unless "layer_types" says which, all but every
- * last of `pattern`. */
-static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern) {
+/* Which frequencies layers with a window and, where there are any, the others rotate by: unless "layer_types" says
+ * which these are, all but every last of `pattern` have one. */
+static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
     bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
     int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
     read_windows(r, c, window, 0);
-    for (int l = 0; l < c->n_layers; l++) {
+    for (int l = 0; l < c->n_layers && window; l++) {
         if (!ig_hf_get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
-        if (c->window[l]) c->rope_set[l] = IG_ROPE_LOCAL;
+        c->rope_set[l] = (unsigned char)(c->window[l] ? local : other);
     }
+}
+
+static void read_exaone4(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_OF_PARTS;
+    c->norm_eps = 1e-5f;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_llama(r, c);
+    bool is_listed = ig_hf_get(r->root, "layer_types") != NULL;
+    int pattern = is_listed ? 1 : ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 4);
+    read_local_layers(r, c, pattern, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
 static void read_gemma3(ig_hf_reader *r, ig_config *c) {
@@ -270,7 +344,8 @@ static void read_gemma3(ig_hf_reader *r, ig_config *c) {
     read_llama(r, c);
     c->embed_scale = sqrt((double)c->d_model);
     c->attn_scale = 1 / sqrt(ig_hf_scale(r, "query_pre_attn_scalar", 256));
-    read_local_layers(r, c, ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 6));
+    int pattern = ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 6);
+    read_local_layers(r, c, pattern, IG_ROPE_LOCAL, IG_ROPE_MAIN);
     const char *act = ig_hf_text(r, r->root, "hidden_activation", gelu);
     if (strcmp(act, gelu) != 0) ig_hf_refuse(r, "hidden_activation", act);
     if (ig_hf_bool(r, "use_bidirectional_attention", false)) ig_hf_refuse(r, "use_bidirectional_attention", "true");
@@ -287,7 +362,7 @@ static void read_olmo3(ig_hf_reader *r, ig_config *c) {
     c->rope_theta = 500000;
     c->rope_local_theta = ig_hf_theta(r, r->root, "rope_theta", c->rope_theta);
     read_olmo2(r, c);
-    read_local_layers(r, c, 4);
+    read_local_layers(r, c, 4, IG_ROPE_LOCAL, IG_ROPE_MAIN);
 }
 
 static void read_opt(ig_hf_reader *r, ig_config *c) {
@@ -309,36 +384,73 @@ static void read_opt(ig_hf_reader *r, ig_config *c) {
         ig_hf_refuse(r, "layer_norm_elementwise_affine", "false");
 }
 
+/* What the class has where a file states nothing: those of 4b and larger leave most of it out. */
+static const ig_config gemma3_sizes = {
+    .n_vocab = 262208, .d_model = 2304, .d_ff = 9216, .n_layers = 26, .n_heads = 8, .n_ctx_train = 131072};
+
 static const struct {
     const char *name;
     void (*read)(ig_hf_reader *r, ig_config *c);
-    const char *own[5]; /* fields that others may not have */
+    const char *own[5];     /* fields that others may not have */
+    const ig_config *sizes; /* NULL: files state all */
 } families[] = {
-    {"gemma3_text", read_gemma3, {NULL}},
-    {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}},
-    {"gpt_oss", read_gpt_oss, {"num_local_experts", "quantization_config"}},
+    {"ernie4_5", read_ernie4_5, {NULL}, NULL},
+    {"exaone4", read_exaone4, {NULL}, NULL},
+    {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
+    {"glm4", read_glm4, {"partial_rotary_factor"}, NULL},
+    {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
+    {"gpt_oss", refuse_order, {"num_local_experts", "quantization_config"}, NULL},
     {"granite",
      read_granite,
-     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"}},
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
+     NULL},
     {"granitemoe",
      read_granitemoe,
-     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"}},
-    {"llama", read_llama, {NULL}},
-    {"mistral", read_mistral, {NULL}},
-    {"mixtral", read_mixtral, {"num_local_experts"}},
-    {"olmo2", read_olmo2, {NULL}},
-    {"olmo3", read_olmo3, {NULL}},
-    {"olmoe", read_olmoe, {"num_experts", "num_local_experts"}},
-    {"opt", read_opt, {NULL}},
-    {"phi3", read_phi3, {"partial_rotary_factor"}},
-    {"qwen2", read_qwen2, {NULL}},
-    {"qwen3", read_qwen3, {NULL}},
-    {"qwen3_moe", read_qwen3_moe, {"num_experts", "num_local_experts"}},
-    {"smollm3", read_smollm3, {NULL}},
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"},
+     NULL},
+    {"hunyuan_v1_dense", read_hunyuan, {"use_qk_norm"}, NULL},
+    {"llama", read_llama, {NULL}, NULL},
+    {"minimax_m2", read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
+    {"ministral3", read_ministral3, {NULL}, NULL},
+    {"mistral", read_mistral, {NULL}, NULL},
+    {"mixtral", read_mixtral, {"num_local_experts"}, NULL},
+    {"olmo2", read_olmo2, {NULL}, NULL},
+    {"olmo3", read_olmo3, {NULL}, NULL},
+    {"olmoe", read_olmoe, {"num_experts", "num_local_experts"}, NULL},
+    {"opt", read_opt, {NULL}, NULL},
+    {"phi3", read_phi3, {"partial_rotary_factor"}, NULL},
+    {"qwen2", read_qwen2, {NULL}, NULL},
+    {"qwen2_vl", read_qwen2, {NULL}, NULL},
+    {"qwen2_vl_text", read_qwen2, {NULL}, NULL},
+    {"qwen2_5_vl", read_qwen2, {NULL}, NULL},
+    {"qwen2_5_vl_text", read_qwen2, {NULL}, NULL},
+    {"qwen3", read_qwen3, {NULL}, NULL},
+    {"qwen3_moe", read_qwen3_moe, {"num_experts", "num_local_experts"}, NULL},
+    {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
+    {"qwen3_vl_moe_text", refuse_order, {"num_experts", "num_local_experts"}, NULL},
+    {"seed_oss", read_seed_oss, {NULL}, NULL},
+    {"smollm3", read_smollm3, {NULL}, NULL},
 };
+
+/* Models that also see pictures state what their text part is apart; of these that is all that there is to know. */
+static const char *const with_pictures[] = {"gemma3", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"};
+
+/* Whether it is such a model; from then on the reader's root is its text part, if that is stated apart. */
+static bool enter_text_part(ig_hf_reader *r) {
+    const char *type = ig_hf_text(r, r->root, "model_type", "");
+    const json_t *part = ig_hf_get(r->root, "text_config");
+    size_t i = 0;
+    while (i < IG_COUNT(with_pictures) && strcmp(with_pictures[i], type) != 0) i++;
+    if (i == IG_COUNT(with_pictures)) return false;
+    check_unknown(r, NULL, 0);
+    if (part && !json_is_object(part)) ig_hf_fail_kind(r, "text_config", "an object");
+    if (part) r->root = part;
+    return true;
+}
 
 static ig_status read_root(ig_config *out, ig_hf_reader *r) {
     static const char missing[] = "";
+    bool is_tied = ig_hf_bool(r, "tie_word_embeddings", false), is_text_part = enter_text_part(r);
     const char *type = ig_hf_text(r, r->root, "model_type", missing);
     if (r->status) return r->status;
     if (type == missing) return ig_fail(r->err, IG_E_FORMAT, "%s: 'model_type' is missing", r->path);
@@ -346,6 +458,9 @@ static ig_status read_root(ig_config *out, ig_hf_reader *r) {
     while (i < IG_COUNT(families) && strcmp(families[i].name, type) != 0) i++;
     if (i == IG_COUNT(families))
         return ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%.60s' is not supported", r->path, type);
+    if (families[i].sizes) *out = *families[i].sizes;
+    out->tied = is_tied;
+    out->is_text_part = is_text_part;
     snprintf(out->architecture, sizeof out->architecture, "%s", type);
     check_unknown(r, families[i].own, IG_COUNT(families[i].own));
     read_common(r, out);

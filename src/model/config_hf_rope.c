@@ -83,6 +83,13 @@ static void read_longrope(ig_hf_reader *r, ig_config *c, const json_t *rope) {
     check_gain(r, c);
 }
 
+/* The base of Hunyuan's frequencies is multiplied by alpha^(d / (d - 2)), d their number twice. */
+static void read_alpha(ig_hf_reader *r, ig_config *c, const json_t *rope) {
+    double d = c->head_dim ? c->head_dim : c->d_model / c->n_heads;
+    double alpha = ig_hf_number(r, rope, "alpha", IG_HF_ABSENT);
+    if (d > 2) c->rope_theta *= pow(alpha, d / (d - 2));
+}
+
 /* Some families state the rules of layers with a window and of others apart: these are the others'. */
 static const json_t *split_rope(ig_hf_reader *r, ig_config *c, const json_t *rope) {
     const json_t *full = ig_hf_get(rope, "full_attention"), *local = ig_hf_get(rope, "sliding_attention");
@@ -121,12 +128,14 @@ void ig_hf_rope(ig_hf_reader *r, ig_config *c) {
         read_llama3(r, c, rope);
     } else if (c->n_rot && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
         read_longrope(r, c, rope);
+    } else if (strcmp(c->architecture, "hunyuan_v1_dense") == 0 && strcmp(type, "dynamic") == 0) {
+        read_alpha(r, c, rope);
     } else if (strcmp(type, "yarn") == 0) {
         read_yarn(r, c, rope);
     } else if (strcmp(type, "linear") == 0) {
         c->rope_linear = ig_hf_number(r, rope, "factor", IG_HF_ABSENT);
         if (!r->status && (c->rope_linear < 1e-6 || c->rope_linear > 1e6)) ig_hf_fail_kind(r, "factor", "1e-6 to 1e6");
-    } else if (strcmp(type, "default") != 0 && !r->status) {
+    } else if (strcmp(type, "default") != 0 && strcmp(type, "mrope") != 0 && !r->status) {
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
                             "%s: '%s' is of type '%.60s', only 'default', 'linear', 'llama3' and 'yarn' are supported",
                             r->path, name, type);

@@ -75,15 +75,18 @@ static void embed(const forward *f) {
     if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, 1, b->positions, f->n_rows, true);
 }
 
-/* Row `row` of the batch and of a set of frequencies: sets are one behind the other. */
+/* Row `row` of the batch and of a rotation: these are one behind the other. */
 static void rotate_row(void *arg, int number, int thread) {
     const forward *f = arg;
-    int half = f->c->n_rot / 2, row = number % f->n_rows, set = number / f->n_rows;
-    float *cs = f->b->cs.host + (size_t)number * (size_t)f->c->n_rot;
-    double gain = set == IG_ROPE_MAIN ? f->c->rope_gain : 1;
+    const ig_config *c = f->c;
+    int half = c->n_rot / 2, row = number % f->n_rows, rotation = number / f->n_rows, position = f->b->positions[row];
+    int set = rotation == ig_config_rope_sets(c) ? IG_ROPE_MAIN : rotation;
+    float *cs = f->b->cs.host + (size_t)number * (size_t)c->n_rot;
+    double gain = set == IG_ROPE_MAIN ? c->rope_gain : 1;
     (void)thread;
+    if (set != rotation) gain *= 1 + c->query_growth * log(1 + floor(position / c->rope_original_ctx));
     for (int i = 0; i < half; i++) {
-        double angle = f->b->positions[row] * f->m->inv_freq[set][i];
+        double angle = position * f->m->inv_freq[set][i];
         cs[i] = (float)(gain * cos(angle));
         cs[half + i] = (float)(gain * sin(angle));
     }
@@ -132,22 +135,39 @@ static void place_rows(forward *f) {
         }
     }
     if (f->c->rope == IG_ROPE_NONE) return;
-    int n = f->n_rows * ig_config_rope_sets(f->c);
+    int n = f->n_rows * ig_config_rotations(f->c);
     f->dev->ops->parallel(f->dev, n, rotate_row, f);
     f->dev->ops->copy(f->dev, f->b->cs.dev, f->b->cs.host, (size_t)n * (size_t)f->c->n_rot * sizeof(float));
 }
 
-/* Heads of the rows from `first` on, normed and rotated as the family does. */
-static void place_heads(const forward *f, float *x, int n_heads, const float *norm, int first) {
+static void normalise_heads(const forward *f, float *x, int n_heads, const float *norm, int n_rows) {
     const ig_config *c = f->c;
-    const ig_device_ops *ops = f->dev->ops;
-    int n = f->n_rows - first, set = c->rope_set[f->step.layer];
     int width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * c->head_dim : c->head_dim;
-    x += (size_t)first * (size_t)n_heads * (size_t)c->head_dim;
-    if (norm) ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, n * (n_heads * c->head_dim / width), width);
+    int n = n_rows * (n_heads * c->head_dim / width);
+    if (norm) f->dev->ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, n, width);
+}
+
+/* Of queries or keys, the rows from `first` on. */
+static void rotate_heads(const forward *f, float *x, int n_heads, bool are_queries, int first) {
+    const ig_config *c = f->c;
+    int set = c->rope_set[f->step.layer];
     if (c->rope == IG_ROPE_NONE || set == IG_ROPE_LEFT_OUT) return;
+    if (are_queries && c->query_growth > 0) set = ig_config_rope_sets(c);
     const float *cs = f->b->cs.dev + ((size_t)set * (size_t)f->n_rows + (size_t)first) * (size_t)c->n_rot;
-    ops->rope(f->dev, x, cs, c->n_rot, c->rope == IG_ROPE_ADJACENT, n, n_heads, c->head_dim);
+    f->dev->ops->rope(f->dev, x, cs, c->n_rot, c->rope == IG_ROPE_ADJACENT, f->n_rows - first, n_heads, c->head_dim);
+}
+
+/* Heads of the rows from `first` on, normed and rotated as the family does. */
+static void place_heads(const forward *f, float *x, int n_heads, const float *norm, bool are_queries, int first) {
+    int n = f->n_rows - first;
+    x += (size_t)first * (size_t)n_heads * (size_t)f->c->head_dim;
+    if (!f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
+    rotate_heads(f, x, n_heads, are_queries, first);
+    if (f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
+}
+
+static void place_queries(const forward *f, float *q, const ig_layer *w, int first) {
+    place_heads(f, q, f->c->n_heads, w->q_norm, true, first);
 }
 
 /* Keys and values of all rows, queries of those that attend. */
@@ -157,8 +177,8 @@ static void project(const forward *f, const ig_layer *w, const float *x) {
     int first = f->step.first_row;
     multiply_each(f, of, from, first ? 2 : 3, x, 0);
     if (first) multiply_each(f, of + 2, from + 2, 1, x, first);
-    place_heads(f, q, f->c->n_heads, w->q_norm, first);
-    place_heads(f, k, f->c->n_kv_heads, w->k_norm, 0);
+    place_queries(f, q, w, first);
+    place_heads(f, k, f->c->n_kv_heads, w->k_norm, false, 0);
 }
 
 /* Waits for the device; segments whose numbers must not go on fail, in a late pass when it has ended. */
@@ -398,7 +418,7 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
     int width = f->c->n_heads * f->c->head_dim;
     if (narrow_queries(f, kind)) {
         multiply_each(f, (float *[]){q->dev}, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
-        place_heads(f, q->dev, f->c->n_heads, w->q_norm, f->n_dense);
+        place_queries(f, q->dev, w, f->n_dense);
     }
     for (int s = 0; s < f->step.n_segments; s++) {
         const ig_segment *seg = &f->step.segments[s];

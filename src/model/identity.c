@@ -42,6 +42,8 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (c->n_experts) h = hash(h, experts, sizeof experts);
     const double others[] = {c->n_plain_layers, c->d_ff_plain, c->d_ff_shared, c->is_sigmoid_routed, c->expert_scale};
     if (c->is_sigmoid_routed || c->d_ff_shared) h = hash(h, others, sizeof others);
+    const double queries[] = {c->query_growth, c->rotates_first};
+    if (c->query_growth > 0 || c->rotates_first) h = hash(h, queries, sizeof queries);
     for (int l = 0; l < c->n_layers; l++)
         if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));
     return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, sizeof c->rope_long) : h;

@@ -55,8 +55,8 @@ static void load_ffn(loader *l, ig_ffn *f) {
 
 static void load_all(loader *l, const ig_config *c) {
     ig_weights *w = l->w;
-    load_matrix(l, &w->head, c->tied);
-    if (!c->tied) load_stored(l, &w->embed);
+    load_matrix(l, &w->head, w->is_tied);
+    if (!w->is_tied) load_stored(l, &w->embed);
     load_stored(l, &w->positions);
     load_matrix(l, &w->embed_in, false);
     load_matrix(l, &w->embed_out, false);

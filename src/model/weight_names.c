@@ -90,10 +90,20 @@ static const ig_weight_names opt_names = {
 
 static void name_gemma3(ig_weight_names *n) { n->ffn_norm = "layers.%d.pre_feedforward_layernorm"; }
 
+static void name_glm4(ig_weight_names *n) {
+    n->attn_norm_after = "layers.%d.post_self_attn_layernorm";
+    n->ffn_norm_after = "layers.%d.post_mlp_layernorm";
+}
+
 static void name_granitemoe(ig_weight_names *n) {
     n->router = "layers.%d.block_sparse_moe.router.layer";
     n->expert_gate_up = "layers.%d.block_sparse_moe.input_linear";
     n->expert_down = "layers.%d.block_sparse_moe.output_linear";
+}
+
+static void name_hunyuan(ig_weight_names *n) {
+    n->q_norm = "layers.%d.self_attn.query_layernorm";
+    n->k_norm = "layers.%d.self_attn.key_layernorm";
 }
 
 static void name_mixtral(ig_weight_names *n) {
@@ -103,6 +113,11 @@ static void name_mixtral(ig_weight_names *n) {
     n->expert_down = "layers.%d.block_sparse_moe.experts.%d.w2";
 }
 
+static void name_minimax_m2(ig_weight_names *n) {
+    name_mixtral(n);
+    n->router_bias = "layers.%d.block_sparse_moe.e_score_correction_bias";
+}
+
 static void name_opt(ig_weight_names *n) { *n = opt_names; }
 
 static const struct {
@@ -110,7 +125,10 @@ static const struct {
     void (*name)(ig_weight_names *n);
 } families[] = {
     {"gemma3_text", name_gemma3},
+    {"glm4", name_glm4},
     {"granitemoe", name_granitemoe},
+    {"hunyuan_v1_dense", name_hunyuan},
+    {"minimax_m2", name_minimax_m2},
     {"mixtral", name_mixtral},
     {"opt", name_opt},
 };

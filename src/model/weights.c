@@ -310,7 +310,7 @@ static void bind_rope_factors(binder *b) {
 /* The output matrix. */
 static void bind_head(binder *b) {
     const ig_config *c = b->c;
-    if (c->tied) {
+    if (b->w->is_tied) {
         b->w->head = b->w->embed;
         return;
     }
@@ -340,8 +340,8 @@ static void bind_all(binder *b) {
     }
 }
 
-/* Tensors that may be left over: layers that guess tokens ahead, buffers that old checkpoints hold, and copies of a
- * tied embedding. */
+/* Tensors that may be left over: layers that guess tokens ahead, what sees pictures, buffers that old checkpoints hold,
+ * and copies of a tied embedding. */
 static bool is_harmless(const binder *b, const ig_tensor *t) {
     size_t n = strlen(t->name), n_prefix = strlen(b->names.prefix);
     static const char inv_freq[] = ".rotary_emb.inv_freq";
@@ -351,8 +351,9 @@ static bool is_harmless(const binder *b, const ig_tensor *t) {
         layer >= b->c->n_layers && layer < b->c->n_layers + b->c->n_layers_left_out)
         return true;
     if (b->g) return false;
+    if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
     if (n > sizeof inv_freq - 1 && strcmp(t->name + n - (sizeof inv_freq - 1), inv_freq) == 0) return true;
-    return b->c->tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&
+    return b->w->is_tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&
            t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
 }
 
@@ -393,6 +394,8 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     b.used = calloc(b.n_tensors + 1, sizeof *b.used);
     if (!b.used) return ig_fail_memory(err, "tensor list", b.n_tensors);
     ig_weight_names_choose(&b.names, c, g, st);
+    /* Of a text part it can be stated in two places that differ. */
+    out->is_tied = c->tied || (c->is_text_part && !find_tensor(&b, b.names.head));
     check_types(&b);
     if (!b.status) bind_all(&b);
     if (!b.status) check_unused(&b);

@@ -38,7 +38,8 @@ typedef struct ig_weights {
     ig_matrix positions;           /* [learned_positions][d_model] or absent */
     ig_matrix embed_in, embed_out; /* OPT-350m: d_embed -> d_model and back; else absent */
     ig_norm_weights final_norm;    /* may be absent */
-    ig_matrix head;                /* [n_vocab][d_embed]; the embedding if tied */
+    ig_matrix head;                /* [n_vocab][d_embed] */
+    bool is_tied;                  /* the head is the embedding */
     const float **sink_scores;     /* [n_layers][n_heads] as in ig_attention; NULL: there are none */
     const float *rope_factors;     /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight,
                                       rope_factors_long.weight); NULL: none */

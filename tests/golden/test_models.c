@@ -326,6 +326,12 @@ int main(void) {
         MODEL("gpt-oss"),
         MODEL("glm4moe"),
         MODEL("mistral-wide"),
+        MODEL("glm4"),
+        MODEL("exaone4"),
+        MODEL("hunyuan"),
+        MODEL("minimax-m2"),
+        MODEL("ministral3"),
+        MODEL("qwen3-vl"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
         {"gpt-oss audit", check_audit, NULL, NULL, "gpt-oss"},
     };

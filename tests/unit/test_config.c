@@ -331,6 +331,66 @@ static void reads_gguf_of_their_own(void **state) {
     assert_true(c.rope_set[2] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT && c.rope_set[4] == IG_ROPE_MAIN);
 }
 
+/* The same of those that came later. */
+static void reads_gguf_of_others(void **state) {
+    (void)state;
+    tiny t = tiny_as("exaone4");
+    ig_config c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_OF_PARTS && c.head_norm == IG_HEAD_NORM_EACH && c.rope == IG_ROPE_HALF);
+    assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN);
+    tiny_u32(&t, "exaone4.block_count", 4);
+    tiny_u32(&t, "exaone4.attention.sliding_window", 16);
+    c = from_tiny(&t);
+    assert_true(c.window[2] == 16 && c.rope_set[2] == IG_ROPE_MAIN);
+    assert_true(c.window[3] == 0 && c.rope_set[3] == IG_ROPE_LEFT_OUT);
+
+    t = tiny_as("glm4");
+    c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_AROUND && c.is_gate_up_fused && !c.is_qkv_fused);
+    assert_true(c.rope == IG_ROPE_ADJACENT && c.head_norm == IG_HEAD_NORM_NONE);
+    t = tiny_as("hunyuan-dense");
+    c = from_tiny(&t);
+    assert_true(c.rotates_first && c.head_norm == IG_HEAD_NORM_EACH);
+    t = tiny_as("ernie4_5");
+    assert_true(from_tiny(&t).rope == IG_ROPE_ADJACENT);
+    t = tiny_as("seed_oss");
+    assert_true(from_tiny(&t).rope == IG_ROPE_HALF);
+
+    t = tiny_as("minimax-m2");
+    refuses_tiny(&t, "minimax-m2.expert_count");
+    tiny_u32(&t, "minimax-m2.expert_count", 4);
+    tiny_u32(&t, "minimax-m2.expert_used_count", 2);
+    tiny_u32(&t, "minimax-m2.expert_gating_func", 2);
+    tiny_u32(&t, "minimax-m2.expert_feed_forward_length", 24);
+    c = from_tiny(&t);
+    assert_true(c.is_sigmoid_routed && !c.is_share_of_all && c.d_ff == 24 && c.head_norm == IG_HEAD_NORM_ALL);
+    tiny_u32(&t, "minimax-m2.expert_gating_func", 1);
+    refuses_tiny(&t, "minimax-m2.expert_gating_func");
+
+    t = tiny_as("mistral3");
+    c = from_tiny(&t);
+    assert_true(c.query_growth == 0 && c.rope == IG_ROPE_ADJACENT && c.rope_gain == 1);
+    tiny_f32(&t, "mistral3.attention.temperature_scale", 0.125f);
+    tiny_string(&t, "mistral3.rope.scaling.type", "yarn");
+    tiny_f32(&t, "mistral3.rope.scaling.factor", 16);
+    tiny_u32(&t, "mistral3.rope.scaling.original_context_length", 32);
+    c = from_tiny(&t);
+    assert_true(c.query_growth == 0.125 && c.rope_original_ctx == 32 && fabs(c.rope_gain - 1 - 0.1 * log(16)) < 1e-12);
+    tiny_f32(&t, "mistral3.rope.scaling.yarn_log_multiplier", 1);
+    assert_true(from_tiny(&t).rope_gain == 1);
+    tiny_f32(&t, "mistral3.attention.temperature_scale", -1);
+    refuses_tiny(&t, "mistral3.attention.temperature_scale");
+
+    static const int32_t sections[] = {1, 1, 0, 0};
+    t = tiny_as("qwen3vl");
+    tiny_u32(&t, "qwen3vl.n_deepstack_layers", 3);
+    tiny_array(&t, "qwen3vl.rope.dimension_sections", IG_GGUF_I32, 4, sections, sizeof sections);
+    assert_true(from_tiny(&t).head_norm == IG_HEAD_NORM_EACH);
+    t = tiny_as("qwen3");
+    tiny_array(&t, "qwen3.rope.dimension_sections", IG_GGUF_I32, 4, sections, sizeof sections);
+    refuses_tiny(&t, "qwen3.rope.dimension_sections");
+}
+
 static void reads_gguf_experts(void **state) {
     (void)state;
     static const char *const names[] = {"granitemoe", "llama", "olmoe", "qwen3moe"};
@@ -418,6 +478,63 @@ static void reads_their_own(void **state) {
     assert_true(c.rope_long[0] == 1 && c.rope_long[1] == 1.5f && c.rope_gain == 1);
 }
 
+static void reads_others(void **state) {
+    (void)state;
+    ig_config c = from_json("{\"model_type\":\"exaone4\"," LLAMA ",\"sliding_window\":9,\"sliding_window_pattern\":2}");
+    assert_true(c.window[0] == 9 && c.rope_set[0] == IG_ROPE_MAIN && c.norm_order == IG_NORMS_OF_PARTS);
+    assert_true(c.window[1] == 0 && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.norm_eps == 1e-5f);
+    c = from_json("{\"model_type\":\"exaone4\"," LLAMA ",\"sliding_window\":null,\"sliding_window_pattern\":null}");
+    assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN && c.rope_set[2] == IG_ROPE_MAIN);
+    c = from_json("{\"model_type\":\"glm4\"," LLAMA "}");
+    assert_true(c.rope == IG_ROPE_ADJACENT && c.head_dim == 128 && c.n_rot == 64 && c.n_kv_heads == 2);
+    assert_true(c.norm_order == IG_NORMS_AROUND && c.is_gate_up_fused && !c.is_qkv_fused);
+    c = from_json("{\"model_type\":\"hunyuan_v1_dense\"," LLAMA
+                  ",\"head_dim\":16,\"use_qk_norm\":true,\"rope_theta\":100,\"rope_scaling\":{\"type\":\"dynamic\","
+                  "\"alpha\":8.0}}");
+    assert_true(c.rotates_first && fabs(c.rope_theta - 100 * pow(8, 16 / 14.0)) < 1e-9);
+    c = from_json("{\"model_type\":\"ernie4_5\"," LLAMA "}");
+    assert_true(c.rope == IG_ROPE_ADJACENT && c.tied && c.n_kv_heads == 2 && c.head_dim == 128 && c.rope_theta == 5e5);
+    c = from_json("{\"model_type\":\"minimax_m2\"," LLAMA
+                  ",\"num_key_value_heads\":2,\"num_local_experts\":16,\"rotary_dim\":64,\"use_qk_norm\":true}");
+    assert_true(c.is_sigmoid_routed && c.n_experts_used == 8 && c.head_norm == IG_HEAD_NORM_ALL && c.n_rot == 64);
+}
+
+/* Of models that see pictures, too. */
+static void reads_text_parts(void **state) {
+    (void)state;
+    ig_config c = from_json(
+        "{\"model_type\":\"gemma3\",\"vision_config\":{},\"text_config\":{\"model_type\":\"gemma3_text\","
+        "\"hidden_size\":64,\"sliding_window\":9}}");
+    assert_true(c.is_text_part && c.tied && c.d_model == 64 && c.n_vocab == 262208 && c.n_heads == 8 &&
+                c.window[0] == 9);
+    assert_true(c.n_layers == 26 && c.d_ff == 9216 && c.n_ctx_train == 131072);
+#define MINISTRAL3                                                                                                 \
+    "{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"ministral3\",\"num_key_value_heads\":2," LLAMA \
+    ",\"rope_parameters\":{\"type\":\"yarn\",\"factor\":16,\"original_max_position_embeddings\":32,"               \
+    "\"mscale\":1,\"mscale_all_dim\":1"
+    c = from_json(MINISTRAL3 ",\"llama_4_scaling_beta\":0.125}}}");
+    assert_true(c.query_growth == 0.125 && c.rope_original_ctx == 32 && c.rope_gain == 1 && !c.window[0] && !c.tied);
+    c = from_json("{\"model_type\":\"qwen2_5_vl\",\"num_key_value_heads\":2," LLAMA
+                  ",\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1,1,2]}}");
+    assert_true(c.is_text_part && c.rope_linear == 1 && c.rope_blend == IG_BLEND_NONE);
+    static const char *const refused[][2] = {
+        {MINISTRAL3 "}}}", "llama_4_scaling_beta"},
+        {"{\"model_type\":\"mistral3\",\"quantization_config\":{},\"text_config\":{\"model_type\":\"mistral\"," LLAMA
+         "}}",
+         "quantization_config"},
+        {"{\"model_type\":\"gemma3\",\"text_config\":7}", "text_config"},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{}}", "model_type"},
+        {"{\"model_type\":\"gemma3\"}", "gemma3"},
+        {"{\"model_type\":\"llama\",\"text_config\":{\"model_type\":\"llama\"," LLAMA "}}", "vocab_size"},
+        {"{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"model_type\":\"qwen3_vl_moe_text\"," LLAMA "}}", "GGUF"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        ig_error err = {0};
+        assert_true(ig_config_from_json(&c, refused[i][0], strlen(refused[i][0]), "config.json", &err));
+        if (!strstr(err.text, refused[i][1])) fail_msg("%s", err.text);
+    }
+}
+
 static void reads_experts(void **state) {
     (void)state;
     ig_config c = from_json("{\"model_type\":\"mixtral\"," LLAMA ",\"num_local_experts\":8,\"num_key_value_heads\":2}");
@@ -468,7 +585,8 @@ int main(void) {
         cmocka_unit_test(reads_gguf),          cmocka_unit_test(reads_gguf_yarn),
         cmocka_unit_test(reads_gguf_families), cmocka_unit_test(reads_gguf_of_their_own),
         cmocka_unit_test(reads_their_own),     cmocka_unit_test(reads_gguf_experts),
-        cmocka_unit_test(reads_experts),
+        cmocka_unit_test(reads_experts),       cmocka_unit_test(reads_gguf_of_others),
+        cmocka_unit_test(reads_others),        cmocka_unit_test(reads_text_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
