@@ -35,7 +35,9 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Glm4Config, Glm4ForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM,
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
-                          SeedOssConfig, SeedOssForCausalLM,
+                          SeedOssConfig, SeedOssForCausalLM, GlmConfig, GlmForCausalLM,
+                          Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM,
+                          GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM,
                           Gemma3Config, Gemma3ForConditionalGeneration, Qwen2_5_VLConfig,
                           Qwen2_5_VLForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration,
                           Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration)
@@ -208,6 +210,28 @@ def build(name):
         eyes = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8,
                     image_size=28, patch_size=14, model_type="pixtral")
         return Mistral3ForConditionalGeneration(Mistral3Config(text_config=text, vision_config=eyes)), torch.bfloat16
+    if name == "glm":             # GLM-4 from before 2025, without norms of what attention and the FFN give
+        cfg = GlmConfig(**common, hidden_size=96, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3,
+                        num_key_value_heads=1, head_dim=32, max_position_embeddings=256, rope_theta=10000.0,
+                        attention_bias=True)
+        return GlmForCausalLM(cfg), torch.bfloat16
+    if name == "ernie4_5-moe":    # softmax first, then biases where experts are chosen
+        cfg = Ernie4_5_MoeConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=4,
+                                 num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+                                 rope_theta=10000.0, moe_intermediate_size=48, moe_num_experts=6, moe_k=2,
+                                 moe_num_shared_experts=1, moe_layer_start_index=1)
+        model = Ernie4_5_MoeForCausalLM(cfg)
+        for layer in model.model.layers[1:]:
+            torch.nn.init.normal_(layer.mlp.gate.moe_statics.e_score_correction_bias, std=0.05)
+        return model, torch.bfloat16
+    if name == "granite4":        # of the hybrid class, but all layers attend
+        cfg = GraniteMoeHybridConfig(**common, hidden_size=64, intermediate_size=96, shared_intermediate_size=96,
+                                     num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+                                     max_position_embeddings=256, rope_theta=10000.0, embedding_multiplier=1.5,
+                                     residual_multiplier=0.22, attention_multiplier=0.05, logits_scaling=0.75,
+                                     num_local_experts=0, num_experts_per_tok=0, position_embedding_type="rope",
+                                     layer_types=["attention"] * 3, mamba_n_heads=4, tie_word_embeddings=True)
+        return GraniteMoeHybridForCausalLM(cfg), torch.bfloat16
     if name == "ernie4_5":
         cfg = Ernie4_5Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
                              num_attention_heads=3, num_key_value_heads=1, head_dim=32, max_position_embeddings=256)
@@ -320,7 +344,8 @@ def published_rope_keys(path):
 def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
              "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss",
-             "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss",
+             "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss", "glm",
+             "ernie4_5-moe", "granite4",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:

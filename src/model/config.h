@@ -26,6 +26,12 @@ typedef enum ig_head_norm {
     IG_HEAD_NORM_EACH, /* of each head by itself (Qwen3, Gemma 3) */
     IG_HEAD_NORM_ALL,  /* of all heads of a token as one vector (OLMo 2) */
 } ig_head_norm;
+/* How scores of experts become shares of those that are chosen. */
+typedef enum ig_routing {
+    IG_ROUTING_SOFTMAX,       /* of the scores of those that are chosen, or of all (is_share_of_all) */
+    IG_ROUTING_SIGMOID,       /* each one's by the sum of those; a bias counts where they are chosen (GLM 4.5) */
+    IG_ROUTING_SOFTMAX_FIRST, /* the same of weights that are a softmax over all (ERNIE 4.5) */
+} ig_routing;
 typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT } ig_rope;
 /* Which frequencies a layer rotates by. */
 typedef enum ig_rope_set {
@@ -54,12 +60,11 @@ typedef struct ig_config {
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
     int n_plain_layers, d_ff_plain; /* with experts: the first layers have one of this width instead */
-    int d_ff_shared;        /* with experts: all tokens go through one of this width as well; 0: there is none */
-    bool is_sigmoid_routed; /* scores are sigmoids, and an expert's share is its own by the sum of those used; else
-                               softmax */
-    double expert_scale;    /* of all shares; 1: nothing */
-    bool has_sink_scores;   /* each query head has a learned one (ig_attention) */
-    bool is_share_of_all;   /* experts' shares are softmax weights over all of them; else over those that are used */
+    int d_ff_shared;      /* with experts: all tokens go through one of this width as well; 0: there is none */
+    ig_routing routing;   /* with experts */
+    double expert_scale;  /* of all shares; 1: nothing */
+    bool has_sink_scores; /* each query head has a learned one (ig_attention) */
+    bool is_share_of_all; /* experts' shares do not add up to 1, as those of all of them do */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
      * to it as they are: embed_scale and norm_eps are for that. */
     double embed_scale, residual_scale, logit_scale;

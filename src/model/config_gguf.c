@@ -23,7 +23,7 @@ typedef struct family {
     const char *name;
     ig_rope rope;                          /* converters permute q and k of some so that pairs are adjacent */
     void (*read)(reader *r, ig_config *c); /* what is its own */
-    const char *own[10];                   /* keys that it uses, which must be neutral in others */
+    const char *own[14];                   /* keys that it uses, which must be neutral in others */
 } family;
 
 /* NEUTRAL: the value must be `neutral`, 0 or false; EXACT: it must be `neutral`. */
@@ -229,6 +229,9 @@ static void read_one_window(reader *r, ig_config *c) {
 /* As members of family.own: keys of all that have experts, and of models whose pictures have positions in two
  * dimensions. A text's are the same in all, and what layers get of pictures is nothing without any. */
 #define EXPERT_KEYS "expert_count", "expert_used_count"
+#define GRANITE_KEYS                                                                                             \
+    "attention.scale", "embedding_scale", "logit_scale", "residual_scale", "ssm.conv_kernel", "ssm.group_count", \
+        "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
 #define PICTURE_KEYS "rope.dimension_sections", "n_deepstack_layers"
 
 /* In all layers, if there are any; the width is an expert's. */
@@ -287,6 +290,20 @@ static void read_llama(reader *r, ig_config *c) {
     read_experts(r, c);
 }
 
+static void read_ernie4_5_moe(reader *r, ig_config *c) {
+    c->n_plain_layers = read_count(r, "leading_dense_block_count", c->n_layers - 1);
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->d_ff_shared = read_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
+    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    read_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    read_experts(r, c);
+    read_no_window(r, c);
+    if (read_int(r, "interleave_moe_layer_step", IG_MAX_LAYERS, 1) != 1 && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is above 1, which is not supported", r->path,
+                            key_of(r, "interleave_moe_layer_step").text);
+}
+
 /* Layers without a window do not rotate where others have one. */
 static void read_exaone4(reader *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
@@ -310,7 +327,13 @@ static void read_glm4(reader *r, ig_config *c) {
     read_no_window(r, c);
 }
 
-/* And those with experts. */
+/* GLM-4 from before 2025. */
+static void read_chatglm(reader *r, ig_config *c) {
+    c->is_gate_up_fused = true;
+    read_no_window(r, c);
+}
+
+/* Granite, and those with experts. Files of Granite 4 whose layers all attend hold what the hybrid class would need. */
 static void read_granite(reader *r, ig_config *c) {
     c->attn_scale = read_scale(r, "attention.scale", 0);
     c->embed_scale = read_scale(r, "embedding_scale", 1);
@@ -318,6 +341,9 @@ static void read_granite(reader *r, ig_config *c) {
     c->logit_scale = read_scale(r, "logit_scale", 1);
     read_no_window(r, c);
     read_experts(r, c);
+    bool rotates = true;
+    ig_gguf_bool(r->g, key_of(r, "rope.scaling.finetuned").text, &rotates, &r->status, r->err);
+    if (!rotates) c->rope = IG_ROPE_NONE;
 }
 
 /* Every other layer has a window, from the first on. Files do not say that YaRN's blend is not of whole numbers. */
@@ -340,7 +366,7 @@ static void read_hunyuan(reader *r, ig_config *c) {
 static void read_sigmoid_experts(reader *r, ig_config *c) {
     read_int(r, "expert_count", IG_MAX_EXPERTS, -1);
     read_experts(r, c);
-    c->is_sigmoid_routed = true;
+    c->routing = IG_ROUTING_SIGMOID;
     if (read_count(r, "expert_gating_func", 2) == 1 && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
                             key_of(r, "expert_gating_func").text);
@@ -379,7 +405,7 @@ static void read_olmo2(reader *r, ig_config *c) {
 }
 
 static void read_phi3(reader *r, ig_config *c) {
-    c->is_qkv_fused = c->is_gate_up_fused = true;
+    c->is_gate_up_fused = true;
     read_one_window(r, c);
     if (!ig_gguf_tensor(r->g, "rope_factors_long.weight")) return;
     c->rope_blend = IG_BLEND_LONGROPE;
@@ -424,18 +450,18 @@ static void read_smollm3(reader *r, ig_config *c) {
 
 /* The name is the file's general.architecture. */
 static const family families[] = {
+    {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
+    {"ernie4_5-moe",
+     IG_ROPE_ADJACENT,
+     read_ernie4_5_moe,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length",
+      "interleave_moe_layer_step", "leading_dense_block_count"}},
     {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
     {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
     {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
     {"glm4", IG_ROPE_ADJACENT, read_glm4, {NULL}},
-    {"granite",
-     IG_ROPE_ADJACENT,
-     read_granite,
-     {"attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
-    {"granitemoe",
-     IG_ROPE_ADJACENT,
-     read_granite,
-     {EXPERT_KEYS, "attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
+    {"granite", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
+    {"granitemoe", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
     {"glm4moe",
      IG_ROPE_HALF,
      read_glm4moe,
@@ -481,13 +507,29 @@ static const family *find_family(reader *r) {
     return NULL;
 }
 
+/* One number, or the same for each layer. */
+static int read_kv_heads(reader *r) {
+    static const char name[] = "attention.head_count_kv";
+    full_key k = key_of(r, name);
+    const ig_gguf_value *v = ig_gguf_find(r->g, k.text);
+    if (!v || v->type != IG_GGUF_ARRAY) return read_int(r, name, IG_MAX_HEADS, 0);
+    int64_t n = v->n_items ? ig_gguf_array_int(v, 0) : 0;
+    for (uint64_t l = 1; l < v->n_items; l++)
+        if (ig_gguf_array_int(v, l) != n) n = 0;
+    if (n >= 1 && n <= IG_MAX_HEADS) return (int)n;
+    if (!r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is not one number of 1 to %d for all layers",
+                            r->path, k.text, IG_MAX_HEADS);
+    return 1;
+}
+
 static void read_sizes(reader *r, ig_config *c) {
     c->n_layers = read_int(r, "block_count", IG_MAX_LAYERS, -1);
     c->n_ctx_train = read_int(r, "context_length", IG_MAX_CTX, -1);
     c->d_model = read_int(r, "embedding_length", IG_MAX_WIDTH, -1);
     c->d_ff = read_int(r, "feed_forward_length", IG_MAX_WIDTH, -1);
     c->n_heads = read_int(r, "attention.head_count", IG_MAX_HEADS, -1);
-    c->n_kv_heads = read_int(r, "attention.head_count_kv", IG_MAX_HEADS, 0);
+    c->n_kv_heads = read_kv_heads(r);
     c->head_dim = read_int(r, "attention.key_length", IG_MAX_HEAD_DIM, 0);
     int value_dim = read_int(r, "attention.value_length", IG_MAX_HEAD_DIM, 0);
     c->n_rot = read_int(r, "rope.dimension_count", IG_MAX_HEAD_DIM, 0);
@@ -524,6 +566,7 @@ ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err) {
     out->activation = IG_SILU_GATED;
     out->final_norm = true;
     out->tied = !ig_gguf_tensor(g, "output.weight");
+    out->is_qkv_fused = ig_gguf_tensor(g, "blk.0.attn_qkv.weight") != NULL;
     check_keys(&r, f);
     read_sizes(&r, out);
     read_scaling(&r, out);

@@ -164,6 +164,28 @@ static void read_ernie4_5(ig_hf_reader *r, ig_config *c) {
     c->rope = IG_ROPE_ADJACENT;
 }
 
+/* Layers before the first that has experts have none; those behind the last would be a family of their own. */
+static void read_ernie4_5_moe(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 4;
+    c->tied = true;
+    c->rope_theta = 500000;
+    read_llama(r, c);
+    c->rope = IG_ROPE_ADJACENT;
+    c->n_plain_layers = ig_hf_count(r, "moe_layer_start_index", c->n_layers - 1, 1);
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->n_experts = ig_hf_int(r, r->root, "moe_num_experts", IG_MAX_EXPERTS, 64);
+    c->n_experts_used = ig_hf_int(r, r->root, "moe_k", c->n_experts, ig_min_int(6, c->n_experts));
+    c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, "moe_num_shared_experts", IG_MAX_WIDTH / c->d_ff, 2);
+    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    if (ig_hf_int(r, r->root, "moe_layer_interval", IG_MAX_LAYERS, 1) != 1)
+        ig_hf_refuse(r, "moe_layer_interval", "above 1");
+    const json_t *last = ig_hf_get(r->root, "moe_layer_end_index");
+    if (last && json_integer_value(last) != -1 && json_integer_value(last) < c->n_layers - 1)
+        ig_hf_refuse(r, "moe_layer_end_index", "before the last layer");
+}
+
 static void read_hunyuan(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     c->head_norm = IG_HEAD_NORM_EACH;
@@ -219,6 +241,23 @@ static void read_granite(ig_hf_reader *r, ig_config *c) {
     c->attn_scale = ig_hf_scale(r, "attention_multiplier", 1);
 }
 
+/* Granite 4: of the hybrid class, as far as all layers attend. */
+static void read_granite4(ig_hf_reader *r, ig_config *c) {
+    const json_t *types = ig_hf_get(r->root, "layer_types");
+    const char *position = ig_hf_text(r, r->root, "position_embedding_type", "nope");
+    read_granite(r, c);
+    c->is_gate_up_fused = true;
+    c->d_ff = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 1024);
+    if (strcmp(position, "rope") != 0) c->rope = IG_ROPE_NONE;
+    if (!types || json_array_size(types) != (size_t)c->n_layers)
+        ig_hf_refuse(r, "layer_types", "not one item per layer");
+    for (size_t l = 0; l < json_array_size(types); l++) {
+        const char *type = json_string_value(json_array_get(types, l));
+        if (!type || (strcmp(type, "attention") != 0 && strcmp(type, "full_attention") != 0))
+            ig_hf_refuse(r, "layer_types", type ? type : "?");
+    }
+}
+
 /* Experts' matrices lie there by columns, or gate and up in turns. */
 static void refuse_order(ig_hf_reader *r, ig_config *c) {
     r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' is supported as a GGUF file only", r->path,
@@ -265,8 +304,7 @@ static void read_phi3(ig_hf_reader *r, ig_config *c) {
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
 }
 
-static void read_glm4(ig_hf_reader *r, ig_config *c) {
-    c->norm_order = IG_NORMS_AROUND;
+static void read_glm(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1.5625e-7f;
     c->is_gate_up_fused = true;
     c->n_kv_heads = 2;
@@ -275,6 +313,11 @@ static void read_glm4(ig_hf_reader *r, ig_config *c) {
     c->n_rot = read_n_rot(r, head_dim, 0.5);
     read_llama(r, c);
     c->rope = IG_ROPE_ADJACENT;
+}
+
+static void read_glm4(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    read_glm(r, c);
 }
 
 static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
@@ -286,7 +329,7 @@ static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
     c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, read_n_rot(r, head_dim, 1));
     read_llama(r, c);
     read_experts(r, c, "intermediate_size", 8);
-    c->is_sigmoid_routed = true;
+    c->routing = IG_ROUTING_SIGMOID;
 }
 
 /* GLM 4.5 to 4.7. No checkpoint of the family chooses among groups of experts. */
@@ -302,7 +345,7 @@ static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     read_experts(r, c, "moe_intermediate_size", 8);
     c->d_ff_shared = c->d_ff * ig_hf_count(r, "n_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
-    c->is_sigmoid_routed = true;
+    c->routing = IG_ROUTING_SIGMOID;
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
     c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
     if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
@@ -395,8 +438,10 @@ static const struct {
     const ig_config *sizes; /* NULL: files state all */
 } families[] = {
     {"ernie4_5", read_ernie4_5, {NULL}, NULL},
+    {"ernie4_5_moe", read_ernie4_5_moe, {NULL}, NULL},
     {"exaone4", read_exaone4, {NULL}, NULL},
     {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
+    {"glm", read_glm, {"partial_rotary_factor"}, NULL},
     {"glm4", read_glm4, {"partial_rotary_factor"}, NULL},
     {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"gpt_oss", refuse_order, {"num_local_experts", "quantization_config"}, NULL},
@@ -407,6 +452,10 @@ static const struct {
     {"granitemoe",
      read_granitemoe,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"},
+     NULL},
+    {"granitemoehybrid",
+     read_granite4,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
      NULL},
     {"hunyuan_v1_dense", read_hunyuan, {"use_qk_norm"}, NULL},
     {"llama", read_llama, {NULL}, NULL},

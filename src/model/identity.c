@@ -40,8 +40,8 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (memcmp(later, plain, sizeof plain) != 0) h = hash(h, later, sizeof later);
     const int64_t experts[] = {c->n_experts, c->n_experts_used, c->is_share_of_all};
     if (c->n_experts) h = hash(h, experts, sizeof experts);
-    const double others[] = {c->n_plain_layers, c->d_ff_plain, c->d_ff_shared, c->is_sigmoid_routed, c->expert_scale};
-    if (c->is_sigmoid_routed || c->d_ff_shared) h = hash(h, others, sizeof others);
+    const double others[] = {c->n_plain_layers, c->d_ff_plain, c->d_ff_shared, c->routing, c->expert_scale};
+    if (c->routing || c->d_ff_shared) h = hash(h, others, sizeof others);
     const double queries[] = {c->query_growth, c->rotates_first};
     if (c->query_growth > 0 || c->rotates_first) h = hash(h, queries, sizeof queries);
     for (int l = 0; l < c->n_layers; l++)

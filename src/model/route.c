@@ -58,7 +58,17 @@ static void share_by_softmax(float *weights, const int32_t *best, const float *s
 /* NaN of what is not finite. */
 static float sigmoid(float x) { return 1 / (1 + expf(-x)) + (x - x); }
 
-/* Of scores that are sigmoids. */
+static void weigh_all(float *scores, const ig_config *c) {
+    float top = scores[0], sum = 0;
+    int n = c->n_experts;
+    for (int e = 0; e < n && c->routing == IG_ROUTING_SIGMOID; e++) scores[e] = sigmoid(scores[e]);
+    if (c->routing != IG_ROUTING_SOFTMAX_FIRST) return;
+    for (int e = 1; e < n; e++) top = scores[e] > top ? scores[e] : top;
+    for (int e = 0; e < n; e++) sum += scores[e] = expf(scores[e] - top);
+    for (int e = 0; e < n; e++) scores[e] /= sum;
+}
+
+/* Of scores that are weights. */
 static void share_by_sum(float *weights, const int32_t *best, const float *scores, const ig_config *c) {
     float sum = 1e-20f;
     for (int i = 0; i < c->n_experts_used; i++) sum += weights[i] = scores[best[i]];
@@ -70,9 +80,9 @@ static void choose_row(const choice *j, int row) {
     float *scores = j->r->scores.host + (size_t)row * (size_t)c->n_experts;
     int32_t *best = j->r->chosen + (size_t)row * (size_t)c->n_experts_used;
     float *weights = j->r->weights + (size_t)row * (size_t)c->n_experts_used;
-    for (int e = 0; c->is_sigmoid_routed && e < c->n_experts; e++) scores[e] = sigmoid(scores[e]);
+    weigh_all(scores, c);
     find_best(best, c->n_experts_used, scores, j->bias, c->n_experts);
-    (c->is_sigmoid_routed ? share_by_sum : share_by_softmax)(weights, best, scores, c);
+    (c->routing == IG_ROUTING_SOFTMAX ? share_by_softmax : share_by_sum)(weights, best, scores, c);
     for (int i = 0; i < c->n_experts_used; i++) weights[i] *= (float)c->expert_scale;
 }
 

@@ -88,6 +88,10 @@ static const ig_weight_names opt_names = {
 
 /* ---- what families call otherwise in Hugging Face's files ------------------------------------- */
 
+static void name_ernie4_5_moe(ig_weight_names *n) {
+    n->router_bias = "layers.%d.mlp.moe_statics.e_score_correction_bias";
+}
+
 static void name_gemma3(ig_weight_names *n) { n->ffn_norm = "layers.%d.pre_feedforward_layernorm"; }
 
 static void name_glm4(ig_weight_names *n) {
@@ -99,6 +103,11 @@ static void name_granitemoe(ig_weight_names *n) {
     n->router = "layers.%d.block_sparse_moe.router.layer";
     n->expert_gate_up = "layers.%d.block_sparse_moe.input_linear";
     n->expert_down = "layers.%d.block_sparse_moe.output_linear";
+}
+
+static void name_granite4(ig_weight_names *n) {
+    n->gate_up = "layers.%d.shared_mlp.input_linear";
+    n->down = "layers.%d.shared_mlp.output_linear";
 }
 
 static void name_hunyuan(ig_weight_names *n) {
@@ -124,13 +133,9 @@ static const struct {
     const char *architecture;
     void (*name)(ig_weight_names *n);
 } families[] = {
-    {"gemma3_text", name_gemma3},
-    {"glm4", name_glm4},
-    {"granitemoe", name_granitemoe},
-    {"hunyuan_v1_dense", name_hunyuan},
-    {"minimax_m2", name_minimax_m2},
-    {"mixtral", name_mixtral},
-    {"opt", name_opt},
+    {"ernie4_5_moe", name_ernie4_5_moe}, {"gemma3_text", name_gemma3},        {"glm4", name_glm4},
+    {"granitemoe", name_granitemoe},     {"granitemoehybrid", name_granite4}, {"hunyuan_v1_dense", name_hunyuan},
+    {"minimax_m2", name_minimax_m2},     {"mixtral", name_mixtral},           {"opt", name_opt},
 };
 
 /* By which of the embedding's names the file has. A model that also sees pictures has its text part inside. */

@@ -104,10 +104,10 @@ static bool convert(float *to, const ig_tensor *t, size_t n) {
     return is_finite;
 }
 
-/* n_vectors of n floats in the arena; NULL in the first walk, too. */
-static const float *bind_vectors(binder *b, const char *name, int n_vectors, int n, bool required) {
+/* n_vectors of n floats in the arena, n_dims 1 or 2; NULL in the first walk, too. */
+static const float *bind_vectors(binder *b, const char *name, int n_dims, int n_vectors, int n, bool required) {
     const uint64_t dims[] = {(uint64_t)n, (uint64_t)n_vectors};
-    const ig_tensor *t = take_tensor(b, name, n_vectors > 1 ? 2 : 1, dims, required);
+    const ig_tensor *t = take_tensor(b, name, n_dims, dims, required);
     size_t n_floats = (size_t)n_vectors * (size_t)n;
     if (!t) return NULL;
     if (t->type != IG_TYPE_F32 && t->type != IG_TYPE_F16 && t->type != IG_TYPE_BF16) {
@@ -124,7 +124,7 @@ static const float *bind_vectors(binder *b, const char *name, int n_vectors, int
 }
 
 static const float *bind_vector(binder *b, const char *name, int n, bool required) {
-    return bind_vectors(b, name, 1, n, required);
+    return bind_vectors(b, name, 1, 1, n, required);
 }
 
 static const float *bind_part_vector(binder *b, const char *part, int layer, const char *suffix, int n, bool required) {
@@ -155,13 +155,18 @@ static ig_matrix rows_of(ig_matrix m, int first, int n) {
     return m;
 }
 
-/* Parts of a matrix without bias, one below the other: part i has n_out[i] rows. */
+/* Parts of a matrix, one below the other: part i has n_out[i] rows. */
 static void bind_parts(binder *b, const char *part, int layer, ig_matrix *const *parts, const int *n_out, int n,
                        int n_in) {
     int all = 0, row = 0;
     for (int i = 0; i < n; i++) all += n_out[i];
     ig_matrix m = bind_plain(b, make_name(b, part, layer, ".weight").text, all, n_in);
-    for (int i = 0; i < n; row += n_out[i++]) *parts[i] = rows_of(m, row, n_out[i]);
+    bool has_bias = find_tensor(b, make_name(b, part, 0, ".bias").text) != NULL;
+    const float *bias = has_bias ? bind_part_vector(b, part, layer, ".bias", all, true) : NULL;
+    for (int i = 0; i < n; row += n_out[i++]) {
+        *parts[i] = rows_of(m, row, n_out[i]);
+        if (bias) parts[i]->bias = bias + row;
+    }
 }
 
 /* A matrix of a layer. It has a bias in all layers or in none. */
@@ -234,7 +239,15 @@ static void bind_expert_ffn(binder *b, ig_ffn *f, int layer, int e) {
 /* Of all experts' matrices of this name, where files have them one below the other: in all layers, or none. */
 static const float *bind_expert_biases(binder *b, const char *part, int layer, int n_out) {
     if (!part || !find_tensor(b, make_name(b, part, 0, ".bias").text)) return NULL;
-    return bind_vectors(b, make_name(b, part, layer, ".bias").text, b->c->n_experts, n_out, true);
+    return bind_vectors(b, make_name(b, part, layer, ".bias").text, 2, b->c->n_experts, n_out, true);
+}
+
+/* Some files have it as a matrix of one row. */
+static const float *bind_router_bias(binder *b, int layer) {
+    tensor_name name = make_name(b, b->names.router_bias, layer, "");
+    const ig_tensor *t = find_tensor(b, name.text);
+    if (!t || b->c->routing == IG_ROUTING_SOFTMAX) return NULL;
+    return bind_vectors(b, name.text, t->n_dims == 2 ? 2 : 1, 1, b->c->n_experts, true);
 }
 
 static void bind_experts(binder *b, ig_layer *l, int i) {
@@ -249,7 +262,7 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
         return;
     }
     l->router = bind_matrix(b, n->router, i, c->n_experts, c->d_model);
-    if (c->is_sigmoid_routed) l->router_bias = bind_part_vector(b, n->router_bias, i, "", c->n_experts, false);
+    l->router_bias = bind_router_bias(b, i);
     bind_shared(b, &l->shared, i);
     const float *gate = bind_expert_biases(b, n->expert_gate, i, c->d_ff);
     const float *up = bind_expert_biases(b, n->expert_up, i, c->d_ff);
@@ -351,6 +364,7 @@ static bool is_harmless(const binder *b, const ig_tensor *t) {
         layer >= b->c->n_layers && layer < b->c->n_layers + b->c->n_layers_left_out)
         return true;
     if (b->g) return false;
+    if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
     if (n > sizeof inv_freq - 1 && strcmp(t->name + n - (sizeof inv_freq - 1), inv_freq) == 0) return true;
     return b->w->is_tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&

@@ -160,7 +160,8 @@ static void check_decode_bytes(const ig_model *model) {
     for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
         if (strstr(t.name, "embed_positions.weight")) tables += t.bytes;
         if (strstr(t.name, "embed_tokens.weight") || !strcmp(t.name, "token_embd.weight")) embedding = t.bytes;
-        if (strstr(t.name, ".experts.") || strstr(t.name, "_linear.weight") || strstr(t.name, "_exps.weight"))
+        if (strstr(t.name, ".experts.") || strstr(t.name, "moe.input_linear") || strstr(t.name, "moe.output_linear") ||
+            strstr(t.name, "_exps.weight"))
             experts += t.bytes;
         has_head |= !strcmp(t.name, "lm_head.weight") || !strcmp(t.name, "output.weight");
     }
@@ -326,6 +327,9 @@ int main(void) {
         MODEL("gpt-oss"),
         MODEL("glm4moe"),
         MODEL("mistral-wide"),
+        MODEL("glm"),
+        MODEL("granite4"),
+        MODEL("ernie4_5-moe"),
         MODEL("glm4"),
         MODEL("exaone4"),
         MODEL("hunyuan"),

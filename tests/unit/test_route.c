@@ -33,9 +33,20 @@ static float scores_given[MOST_ROWS * IG_MAX_EXPERTS], bias[IG_MAX_EXPERTS];
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
+/* Of a row's scores, before a bias. */
+static double weights[IG_MAX_EXPERTS];
+
+static void set_weights(const float *scores, const ig_config *c) {
+    double sum = 0;
+    for (int e = 0; e < c->n_experts; e++) sum += exp((double)scores[e]);
+    for (int e = 0; e < c->n_experts; e++)
+        weights[e] = c->routing == IG_ROUTING_SIGMOID ? sigmoid((double)scores[e]) : exp((double)scores[e]) / sum;
+}
+
 /* By which experts are chosen. */
 static double value_of(const float *scores, const ig_config *c, int e) {
-    return c->is_sigmoid_routed ? sigmoid((double)scores[e]) + (double)bias[e] : (double)scores[e];
+    if (c->routing == IG_ROUTING_SOFTMAX) return (double)scores[e];
+    return weights[e] + (double)bias[e];
 }
 
 /* How many experts of a row come before this one. */
@@ -53,12 +64,12 @@ static double share_of(const float *scores, const ig_config *c, int expert) {
     double own = (double)scores[expert], sum = 0;
     for (int e = 0; e < c->n_experts; e++) {
         bool counts = rank_of(scores, c, e) < c->n_experts_used;
-        if (c->is_sigmoid_routed)
-            sum += counts ? sigmoid((double)scores[e]) / sigmoid(own) : 0;
+        if (c->routing != IG_ROUTING_SOFTMAX)
+            sum += counts ? weights[e] / weights[expert] : 0;
         else if (c->is_share_of_all || counts)
             sum += exp((double)scores[e] - own);
     }
-    if (c->is_sigmoid_routed && c->is_share_of_all) return sigmoid(own) * c->expert_scale;
+    if (c->routing == IG_ROUTING_SIGMOID && c->is_share_of_all) return sigmoid(own) * c->expert_scale;
     return c->expert_scale / sum;
 }
 
@@ -66,13 +77,14 @@ static double share_of(const float *scores, const ig_config *c, int expert) {
 static void check(const ig_config *c, int first, int n_rows) {
     int n = 0;
     memcpy(scores_given, routes.scores.host, (size_t)(n_rows * c->n_experts) * sizeof *scores_given);
-    ig_routes_choose(&routes, device, c, c->is_sigmoid_routed ? bias : NULL, first, n_rows);
+    ig_routes_choose(&routes, device, c, c->routing == IG_ROUTING_SOFTMAX ? NULL : bias, first, n_rows);
     assert_int_equal(routes.begin[0], 0);
     assert_int_equal(routes.begin[c->n_experts], (n_rows - first) * c->n_experts_used);
     for (int e = 0; e < c->n_experts; e++) {
         assert_int_equal(routes.begin[e], n);
         for (int row = first; row < n_rows; row++) {
             const float *scores = scores_given + row * c->n_experts;
+            set_weights(scores, c);
             if (rank_of(scores, c, e) >= c->n_experts_used) continue;
             assert_int_equal(routes.rows[n], row);
             assert_true(fabs((double)routes.shares[n] - share_of(scores, c, e)) < 1e-6);
@@ -87,16 +99,18 @@ static void rows_are_sorted(void **state) {
     ig_random random = {7};
     (void)state;
     for (int e = 0; e < IG_MAX_EXPERTS; e++) bias[e] = (float)(e * 37 % 101) / 128;
-    for (int i = 0; i < 20; i++) {
-        ig_config c = {.d_model = 8, .n_experts = shapes[i / 4][0], .n_experts_used = shapes[i / 4][1]};
-        c.is_share_of_all = i % 2;
-        c.is_sigmoid_routed = i / 2 % 2;
-        c.expert_scale = c.is_sigmoid_routed ? 2.5 : 1;
+    for (int i = 0; i < 30; i++) {
+        ig_config c = {.d_model = 8, .n_experts = shapes[i / 6][0], .n_experts_used = shapes[i / 6][1]};
+        c.routing = (ig_routing)(i / 2 % 3);
+        c.is_share_of_all = i % 2 && c.routing != IG_ROUTING_SOFTMAX_FIRST;
+        c.expert_scale = c.routing == IG_ROUTING_SOFTMAX ? 1 : 2.5;
+        /* Beside biases weights of hardly anything would be told apart by rounding. */
+        uint64_t n_scores = c.routing == IG_ROUTING_SOFTMAX_FIRST ? 3 : 41;
         open_routes(&c);
         for (int round = 0; round < 5; round++) {
             int n = (int)(ig_random_u64(&random) % MOST_ROWS) + 1, first = (int)(ig_random_u64(&random) % (uint64_t)n);
             for (int k = 0; k < n * c.n_experts; k++)
-                routes.scores.host[k] = (float)(ig_random_u64(&random) % 41) * 0.5f - 10; /* many are equal */
+                routes.scores.host[k] = (float)(ig_random_u64(&random) % n_scores) * 0.5f - 10; /* many are equal */
             check(&c, first, n);
         }
         ig_space_close(&space);
@@ -107,12 +121,12 @@ static void rows_are_sorted(void **state) {
 static void what_is_not_finite_shows(void **state) {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     (void)state;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 36; i++) {
         ig_config c = {.d_model = 8,
                        .n_experts = 6,
                        .n_experts_used = 2,
                        .is_share_of_all = i % 2,
-                       .is_sigmoid_routed = i >= 12,
+                       .routing = (ig_routing)(i / 12),
                        .expert_scale = 1};
         open_routes(&c);
         for (int k = 0; k < 18; k++) routes.scores.host[k] = (float)(k * 5 % 7);
@@ -125,7 +139,7 @@ static void what_is_not_finite_shows(void **state) {
             if (!is_odd) assert_true(routes.shares[k] > 0 && routes.shares[k] <= 1);
         }
         assert_int_equal(seen, 2);
-        if (i < 6 && odd[i / 2] < 0) { /* one that no expert is chosen by */
+        if (i % 12 < 6 && i / 12 != 1 && odd[i / 2 % 3] < 0) { /* one that no expert is chosen by */
             ig_space_close(&space);
             continue;
         }

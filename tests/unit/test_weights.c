@@ -215,6 +215,42 @@ static void binds_biases(void **state) {
     expect_refusal(&m, IG_E_UNSUPPORTED, "'model.layers.1.self_attn.q_proj.bias' is not used");
 }
 
+/* Under each of the prefixes that files have, beside tensors that are none of the text's. */
+static void binds_text_parts(void **state) {
+    static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model."};
+    (void)state;
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        char config[800];
+        bound b;
+        ig_error err = {0};
+        model m = llama_model("mistral", false);
+        snprintf(config, sizeof config, "{\"model_type\":\"mistral3\",\"text_config\":%s}", m.config);
+        m.config = config;
+        for (int k = 0; k < m.n_parts; k++) {
+            char name[64];
+            bool is_head = strcmp(m.parts[k].name, "lm_head.weight") == 0;
+            if (is_head)
+                strcpy(name, i == 2 ? "language_model.lm_head.weight" : "lm_head.weight");
+            else
+                snprintf(name, sizeof name, "%s%s", prefixes[i], m.parts[k].name + strlen("model."));
+            strcpy(m.parts[k].name, name);
+        }
+        add(&m, "vision_tower.patch.weight", 3, 0);
+        if (bind(&b, &m, &err)) fail_msg("%s", err.text);
+        assert_int_equal(b.w.layers[1].experts->down.n_out, 8);
+        assert_false(b.w.is_tied);
+        unbind(&b);
+        drop(&m, i == 2 ? "language_model.lm_head.weight" : "lm_head.weight");
+        if (bind(&b, &m, &err)) fail_msg("%s", err.text);
+        assert_true(b.w.is_tied && b.w.head.w == b.w.embed.w);
+        unbind(&b);
+        char other[64];
+        snprintf(other, sizeof other, "%slayers.0.self_attn.sinks", prefixes[i]);
+        add(&m, other, 4, 0);
+        expect_refusal(&m, IG_E_UNSUPPORTED, "sinks' is not used");
+    }
+}
+
 static void binds_head_norms(void **state) {
     (void)state;
     model m = llama_model("qwen3", true);
@@ -342,15 +378,15 @@ static void binds_projected_opt(void **state) {
 
 /* ---- GGUF ---- */
 
-static ig_status bind_gguf(const tiny *t, void (*look)(const ig_gguf *, const ig_weights *), void (*fill)(uint8_t *),
-                           ig_error *err) {
+static ig_status bind_gguf(const tiny *t, void (*look)(const ig_gguf *, const ig_weights *),
+                           void (*fill)(uint8_t *, const ig_gguf *), ig_error *err) {
     size_t n;
     ig_gguf *g;
     ig_config c;
     ig_weights w;
     uint8_t *bytes = tiny_write(t, &n);
     ig_status s = ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", err);
-    if (!s && fill) fill((uint8_t *)(uintptr_t)ig_gguf_tensor(g, "blk.0.ffn_norm.weight")->data);
+    if (!s && fill) fill((uint8_t *)(uintptr_t)ig_gguf_tensor(g, "blk.0.ffn_norm.weight")->data, g);
     if (!s) s = ig_config_from_gguf(&c, g, err);
     if (!s) s = ig_weights_bind(&w, &c, g, NULL, err);
     if (!s && look) look(g, &w);
@@ -360,14 +396,24 @@ static ig_status bind_gguf(const tiny *t, void (*look)(const ig_gguf *, const ig
     return s;
 }
 
-static void fill_half(uint8_t *data) {
+static void fill_half(uint8_t *data, const ig_gguf *g) {
+    (void)g;
     for (int i = 0; i < TINY_D; i++) {
         uint16_t half = ig_f32_f16((float)i - 2.5f);
         memcpy(data + 2 * i, &half, 2);
     }
 }
 
-static void fill_nan(uint8_t *data) { memcpy(data + 2, "\xff\x7f", 2); }
+static void fill_bias(uint8_t *data, const ig_gguf *g) {
+    float *bias = (float *)(uintptr_t)ig_gguf_tensor(g, "blk.0.attn_qkv.bias")->data;
+    (void)data;
+    for (int i = 0; i < 3 * TINY_D; i++) bias[i] = (float)i;
+}
+
+static void fill_nan(uint8_t *data, const ig_gguf *g) {
+    (void)g;
+    memcpy(data + 2, "\xff\x7f", 2);
+}
 
 static void look_at(const ig_gguf *g, const ig_weights *w) {
     assert_ptr_equal(w->embed.w, ig_gguf_tensor(g, "token_embd.weight")->data);
@@ -428,6 +474,33 @@ static void binds_gguf_experts(void **state) {
     assert_non_null(strstr(err.text, "'blk.0.ffn_up_exps.weight' has shape [8, 16, 2], must be [8, 16, 3]"));
 }
 
+static void look_at_fused(const ig_gguf *g, const ig_weights *w) {
+    const ig_layer *l = &w->layers[0];
+    const uint8_t *all = ig_gguf_tensor(g, "blk.0.attn_qkv.weight")->data;
+    size_t bytes = (size_t)2 * TINY_D * TINY_D;
+    assert_ptr_equal(l->q.w, all);
+    assert_ptr_equal(l->k.w, all + bytes);
+    assert_ptr_equal(l->v.w, all + 2 * bytes);
+    for (int i = 0; i < TINY_D; i++)
+        assert_true(l->q.bias[i] == (float)i && l->k.bias[i] == (float)(TINY_D + i) &&
+                    l->v.bias[i] == (float)(2 * TINY_D + i));
+}
+
+static void binds_gguf_fused(void **state) {
+    (void)state;
+    tiny t = tiny_valid();
+    ig_error err = {0};
+    for (int i = 0; i < 3; i++)
+        tiny_drop_tensor(&t, (const char *[]){"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"}[i]);
+    tiny_add(&t, "blk.0.attn_qkv.weight", IG_TYPE_F16, TINY_D, 3 * TINY_D);
+    if (bind_gguf(&t, NULL, NULL, &err)) fail_msg("%s", err.text);
+    tiny_add(&t, "blk.0.attn_qkv.bias", IG_TYPE_F32, 3 * TINY_D, 0);
+    if (bind_gguf(&t, look_at_fused, fill_bias, &err)) fail_msg("%s", err.text);
+    tiny_tensor_named(&t, "blk.0.attn_qkv.bias")->dims[0] = 2 * TINY_D;
+    assert_int_equal(bind_gguf(&t, NULL, NULL, &err), IG_E_FORMAT);
+    assert_non_null(strstr(err.text, "'blk.0.attn_qkv.bias' has shape"));
+}
+
 static void survives_failing_memory(void **state) {
     (void)state;
 #ifndef MEMORY_IS_COUNTED
@@ -483,7 +556,8 @@ int main(void) {
         cmocka_unit_test(refuses_wrong_tensors), cmocka_unit_test(binds_opt),
         cmocka_unit_test(binds_projected_opt),   cmocka_unit_test(binds_gguf),
         cmocka_unit_test(binds_gguf_experts),    cmocka_unit_test(survives_failing_memory),
-        cmocka_unit_test(binds_fixtures),
+        cmocka_unit_test(binds_fixtures),        cmocka_unit_test(binds_text_parts),
+        cmocka_unit_test(binds_gguf_fused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

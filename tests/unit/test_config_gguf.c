@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Configurations: what is read from each family's GGUF metadata.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "model/config.h"
+#include "unit/tiny_gguf.h"
+
+static ig_status read_tiny(ig_config *out, const tiny *t, ig_error *err) {
+    size_t n;
+    ig_gguf *g;
+    uint8_t *bytes = tiny_write(t, &n);
+    if (ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", err)) fail_msg("%s", err->text);
+    ig_status status = ig_config_from_gguf(out, g, err);
+    ig_gguf_close(g);
+    free(bytes);
+    return status;
+}
+
+static ig_config from_tiny(const tiny *t) {
+    ig_config c;
+    ig_error err = {0};
+    if (read_tiny(&c, t, &err)) fail_msg("%s", err.text);
+    return c;
+}
+
+static void refuses_tiny(const tiny *t, const char *why) {
+    ig_config c;
+    ig_error err = {0};
+    assert_true(read_tiny(&c, t, &err) != IG_OK);
+    if (!strstr(err.text, why)) fail_msg("%s", err.text);
+}
+
+/* The tiny model under another architecture's name. */
+static tiny tiny_as(const char *architecture) {
+    tiny t = tiny_valid();
+    tiny_string(&t, "general.architecture", architecture);
+    for (int i = 0; i < t.n_values; i++) {
+        char *key = t.values[i].key;
+        char rest[sizeof t.values[i].key];
+        if (strncmp(key, "llama.", 6) != 0) continue;
+        strcpy(rest, key + 5);
+        assert_true(snprintf(key, sizeof rest, "%s%s", architecture, rest) < (int)sizeof rest);
+    }
+    return t;
+}
+
+static void reads_gguf(void **state) {
+    (void)state;
+    tiny t = tiny_valid();
+    ig_config c = from_tiny(&t);
+    assert_string_equal(c.architecture, "llama");
+    assert_string_equal(c.name, "tiny");
+    assert_int_equal(c.n_layers, 1);
+    assert_int_equal(c.n_heads, TINY_HEADS);
+    assert_int_equal(c.n_kv_heads, TINY_HEADS);
+    assert_int_equal(c.head_dim, TINY_D / TINY_HEADS);
+    assert_int_equal(c.n_vocab, TINY_VOCAB);
+    assert_int_equal(c.rope, IG_ROPE_ADJACENT);
+    assert_true(c.tied && c.final_norm && c.norm_eps == 1e-5f && c.rope_theta == 10000 && c.rope_linear == 1);
+    tiny_f32(&t, "llama.rope.freq_base", 500000);
+    tiny_u32(&t, "llama.rope.dimension_count", 2);
+    tiny_u64(&t, "llama.attention.head_count_kv", 1);
+    tiny_u32(&t, "llama.attention.sliding_window", 16);
+    tiny_f32(&t, "llama.rope.scaling.factor", 4);
+    tiny_array(&t, "tokenizer.ggml.tokens", IG_GGUF_STRING, 3, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24);
+    tiny_add(&t, "output.weight", IG_TYPE_F32, TINY_D, TINY_VOCAB);
+    c = from_tiny(&t);
+    assert_true(c.rope_theta == 500000 && c.rope_linear == 4 && !c.tied);
+    assert_int_equal(c.n_rot, 2);
+    assert_int_equal(c.n_kv_heads, 1);
+    assert_int_equal(c.window[0], 16);
+    assert_int_equal(c.n_vocab, 3); /* the tokens count, not what is stated */
+    tiny_string(&t, "llama.rope.scaling.type", "none");
+    assert_true(from_tiny(&t).rope_linear == 1);
+    assert_true(from_tiny(&t).rope_gain == 1);
+    tiny_string(&t, "general.name", "a\033[2J\xc2\x9b.");
+    assert_string_equal(from_tiny(&t).name, "a?[2J??.");
+}
+
+static void reads_gguf_yarn(void **state) {
+    (void)state;
+    tiny t = tiny_valid();
+    tiny_string(&t, "llama.rope.scaling.type", "yarn");
+    tiny_f32(&t, "llama.rope.scaling.factor", 8);
+    ig_config c = from_tiny(&t);
+    assert_true(c.rope_blend == IG_BLEND_YARN && c.rope_factor == 8 && c.rope_linear == 1);
+    assert_true(c.rope_low_freq == 1 && c.rope_high_freq == 32 && fabs(c.rope_gain - 1 - 0.1 * log(8)) < 1e-12);
+    assert_int_equal(c.n_ctx_train, 8 * (int)c.rope_original_ctx);
+    tiny_u32(&t, "llama.rope.scaling.original_context_length", 4);
+    tiny_f32(&t, "llama.rope.scaling.yarn_beta_fast", 16);
+    tiny_f32(&t, "llama.rope.scaling.yarn_beta_slow", 2);
+    c = from_tiny(&t);
+    assert_true(c.rope_original_ctx == 4 && c.rope_low_freq == 2 && c.rope_high_freq == 16);
+}
+
+static void reads_gguf_families(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen2", "qwen3"};
+    for (size_t i = 0; i < 2; i++) {
+        tiny t = tiny_as(names[i]);
+        ig_config c = from_tiny(&t);
+        assert_string_equal(c.architecture, names[i]);
+        assert_int_equal(c.rope, IG_ROPE_HALF);
+    }
+}
+
+/* What GGUF files of families state, and what they leave to whoever knows the family. */
+static void reads_gguf_of_their_own(void **state) {
+    (void)state;
+    tiny t = tiny_as("gemma3");
+    tiny_u32(&t, "gemma3.attention.sliding_window", 16);
+    ig_config c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_AROUND && c.head_norm == IG_HEAD_NORM_EACH && c.activation == IG_GELU_GATED);
+    assert_true(c.norm_offset == 0 && fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12); /* converters add the offset */
+    assert_true(c.window[0] == 16 && c.rope_set[0] == IG_ROPE_LOCAL && c.rope_local_theta == 10000);
+    tiny_f32(&t, "gemma3.rope.freq_base_swa", 5000);
+    assert_true(from_tiny(&t).rope_local_theta == 5000);
+    static const float bad[] = {0, -1, 0.5f, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tiny_f32(&t, "gemma3.rope.freq_base_swa", bad[i]);
+        refuses_tiny(&t, "gemma3.rope.freq_base_swa");
+    }
+    tiny_f32(&t, "gemma3.rope.freq_base_swa", 5000);
+    tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 1, "\0", 1);
+    c = from_tiny(&t);
+    assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN);
+    tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\0\0", 2);
+    refuses_tiny(&t, "sliding_window_pattern");
+
+    t = tiny_as("granite");
+    tiny_f32(&t, "granite.attention.scale", 0.25f);
+    tiny_f32(&t, "granite.embedding_scale", 12);
+    tiny_f32(&t, "granite.residual_scale", 0.5f);
+    tiny_f32(&t, "granite.logit_scale", 8);
+    c = from_tiny(&t);
+    assert_true(c.attn_scale == 0.25 && c.embed_scale == 24 && c.logit_scale == 8 && c.rope == IG_ROPE_ADJACENT);
+    assert_true(fabs((double)c.norm_eps - 4e-5) < 1e-10); /* of a state that is twice as large */
+    tiny_f32(&t, "granite.logit_scale", 1e9f);
+    refuses_tiny(&t, "granite.logit_scale");
+    t = tiny_as("qwen2");
+    tiny_f32(&t, "qwen2.attention.scale", 0.25f);
+    refuses_tiny(&t, "qwen2.attention.scale");
+
+    t = tiny_as("olmo2");
+    c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_OF_PARTS && c.head_norm == IG_HEAD_NORM_ALL && c.rope_local_theta == 0);
+    t = tiny_as("phi3");
+    assert_true(!from_tiny(&t).is_qkv_fused);
+    tiny_add(&t, "blk.0.attn_qkv.weight", IG_TYPE_F32, TINY_D, 3 * TINY_D);
+    tiny_u32(&t, "phi3.attention.sliding_window", 16);
+    c = from_tiny(&t);
+    assert_true(c.is_qkv_fused && c.is_gate_up_fused && c.window[0] == 16 && c.rope_blend == IG_BLEND_NONE);
+    tiny_f32(&t, "phi3.rope.scaling.attn_factor", 1e9f);
+    tiny_add(&t, "rope_factors_long.weight", IG_TYPE_F32, 4, 0);
+    refuses_tiny(&t, "phi3.rope.scaling.attn_factor");
+    t = tiny_as("gpt-oss");
+    tiny_u32(&t, "gpt-oss.block_count", 3);
+    tiny_u32(&t, "gpt-oss.attention.sliding_window", 16);
+    tiny_u32(&t, "gpt-oss.expert_count", 4);
+    tiny_u32(&t, "gpt-oss.expert_used_count", 2);
+    tiny_u32(&t, "gpt-oss.expert_feed_forward_length", 24);
+    c = from_tiny(&t);
+    assert_true(c.has_sink_scores && c.rope_is_exact && c.activation == IG_SWIGLU_OAI && c.n_experts == 4 &&
+                c.d_ff == 24);
+    assert_true(c.window[0] == 16 && c.window[1] == 0 && c.window[2] == 16 && c.rope_set[0] == IG_ROPE_MAIN);
+    t = tiny_as("smollm3");
+    tiny_u32(&t, "smollm3.block_count", 5);
+    c = from_tiny(&t);
+    assert_true(c.rope_set[2] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT && c.rope_set[4] == IG_ROPE_MAIN);
+}
+
+/* The same of those that came later. */
+static void reads_gguf_of_others(void **state) {
+    (void)state;
+    tiny t = tiny_as("exaone4");
+    ig_config c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_OF_PARTS && c.head_norm == IG_HEAD_NORM_EACH && c.rope == IG_ROPE_HALF);
+    assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN);
+    tiny_u32(&t, "exaone4.block_count", 4);
+    tiny_u32(&t, "exaone4.attention.sliding_window", 16);
+    c = from_tiny(&t);
+    assert_true(c.window[2] == 16 && c.rope_set[2] == IG_ROPE_MAIN);
+    assert_true(c.window[3] == 0 && c.rope_set[3] == IG_ROPE_LEFT_OUT);
+
+    t = tiny_as("glm4");
+    c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_AROUND && c.is_gate_up_fused && !c.is_qkv_fused);
+    assert_true(c.rope == IG_ROPE_ADJACENT && c.head_norm == IG_HEAD_NORM_NONE);
+    t = tiny_as("chatglm");
+    c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_BEFORE && c.is_gate_up_fused && c.rope == IG_ROPE_ADJACENT);
+    t = tiny_as("granite");
+    tiny_f32(&t, "granite.attention.scale", 0.25f);
+    tiny_u32(&t, "granite.block_count", 2);
+    tiny_u32(&t, "granite.ssm.conv_kernel", 4);
+    tiny_array(&t, "granite.attention.head_count_kv", IG_GGUF_I32, 2, ((int32_t[]){1, 1}), 8);
+    c = from_tiny(&t);
+    assert_true(c.n_kv_heads == 1 && c.rope == IG_ROPE_ADJACENT);
+    tiny_raw(&t, "granite.rope.scaling.finetuned", IG_GGUF_BOOL, "\0", 1);
+    assert_true(from_tiny(&t).rope == IG_ROPE_NONE);
+    tiny_array(&t, "granite.attention.head_count_kv", IG_GGUF_I32, 2, ((int32_t[]){1, 2}), 8);
+    refuses_tiny(&t, "granite.attention.head_count_kv");
+    t = tiny_as("hunyuan-dense");
+    c = from_tiny(&t);
+    assert_true(c.rotates_first && c.head_norm == IG_HEAD_NORM_EACH);
+    t = tiny_as("ernie4_5");
+    assert_true(from_tiny(&t).rope == IG_ROPE_ADJACENT);
+    t = tiny_as("seed_oss");
+    assert_true(from_tiny(&t).rope == IG_ROPE_HALF);
+
+    t = tiny_as("minimax-m2");
+    refuses_tiny(&t, "minimax-m2.expert_count");
+    tiny_u32(&t, "minimax-m2.expert_count", 4);
+    tiny_u32(&t, "minimax-m2.expert_used_count", 2);
+    tiny_u32(&t, "minimax-m2.expert_gating_func", 2);
+    tiny_u32(&t, "minimax-m2.expert_feed_forward_length", 24);
+    c = from_tiny(&t);
+    assert_true(c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all && c.d_ff == 24 &&
+                c.head_norm == IG_HEAD_NORM_ALL);
+    tiny_u32(&t, "minimax-m2.expert_gating_func", 1);
+    refuses_tiny(&t, "minimax-m2.expert_gating_func");
+
+    t = tiny_as("ernie4_5-moe");
+    tiny_u32(&t, "ernie4_5-moe.block_count", 3);
+    tiny_u32(&t, "ernie4_5-moe.expert_count", 4);
+    tiny_u32(&t, "ernie4_5-moe.expert_used_count", 2);
+    tiny_u32(&t, "ernie4_5-moe.leading_dense_block_count", 1);
+    tiny_u32(&t, "ernie4_5-moe.expert_feed_forward_length", 24);
+    tiny_u32(&t, "ernie4_5-moe.expert_shared_feed_forward_length", 48);
+    tiny_u32(&t, "ernie4_5-moe.interleave_moe_layer_step", 1);
+    c = from_tiny(&t);
+    assert_true(c.routing == IG_ROUTING_SOFTMAX_FIRST && c.n_plain_layers == 1 && c.d_ff_plain == TINY_FF);
+    assert_true(c.d_ff == 24 && c.d_ff_shared == 48 && c.rope == IG_ROPE_ADJACENT);
+    tiny_u32(&t, "ernie4_5-moe.interleave_moe_layer_step", 2);
+    refuses_tiny(&t, "interleave_moe_layer_step");
+
+    t = tiny_as("mistral3");
+    c = from_tiny(&t);
+    assert_true(c.query_growth == 0 && c.rope == IG_ROPE_ADJACENT && c.rope_gain == 1);
+    tiny_f32(&t, "mistral3.attention.temperature_scale", 0.125f);
+    tiny_string(&t, "mistral3.rope.scaling.type", "yarn");
+    tiny_f32(&t, "mistral3.rope.scaling.factor", 16);
+    tiny_u32(&t, "mistral3.rope.scaling.original_context_length", 32);
+    c = from_tiny(&t);
+    assert_true(c.query_growth == 0.125 && c.rope_original_ctx == 32 && fabs(c.rope_gain - 1 - 0.1 * log(16)) < 1e-12);
+    tiny_f32(&t, "mistral3.rope.scaling.yarn_log_multiplier", 1);
+    assert_true(from_tiny(&t).rope_gain == 1);
+    tiny_f32(&t, "mistral3.attention.temperature_scale", -1);
+    refuses_tiny(&t, "mistral3.attention.temperature_scale");
+
+    static const int32_t sections[] = {1, 1, 0, 0};
+    t = tiny_as("qwen3vl");
+    tiny_u32(&t, "qwen3vl.n_deepstack_layers", 3);
+    tiny_array(&t, "qwen3vl.rope.dimension_sections", IG_GGUF_I32, 4, sections, sizeof sections);
+    assert_true(from_tiny(&t).head_norm == IG_HEAD_NORM_EACH);
+    t = tiny_as("qwen3");
+    tiny_array(&t, "qwen3.rope.dimension_sections", IG_GGUF_I32, 4, sections, sizeof sections);
+    refuses_tiny(&t, "qwen3.rope.dimension_sections");
+}
+
+static void reads_gguf_experts(void **state) {
+    (void)state;
+    static const char *const names[] = {"granitemoe", "llama", "olmoe", "qwen3moe"};
+    for (size_t i = 0; i < 4; i++) {
+        char count[64], used[64], width[64];
+        snprintf(count, sizeof count, "%s.expert_count", names[i]);
+        snprintf(used, sizeof used, "%s.expert_used_count", names[i]);
+        snprintf(width, sizeof width, "%s.expert_feed_forward_length", names[i]);
+        tiny t = tiny_as(names[i]);
+        if (i == 0) tiny_f32(&t, "granitemoe.attention.scale", 0.25f);
+        tiny_u32(&t, count, 4);
+        refuses_tiny(&t, used);
+        tiny_u32(&t, used, 2);
+        if (i == 3) tiny_u32(&t, width, 24);
+        ig_config c = from_tiny(&t);
+        assert_true(c.n_experts == 4 && c.n_experts_used == 2 && c.is_share_of_all == (i == 2));
+        assert_int_equal(c.d_ff, i == 3 ? 24 : TINY_FF);
+        tiny_u32(&t, used, 5);
+        refuses_tiny(&t, used);
+        tiny_u32(&t, used, 2);
+        tiny_u32(&t, count, IG_MAX_EXPERTS + 1);
+        refuses_tiny(&t, count);
+    }
+    tiny t = tiny_as("glm4moe");
+    tiny_u32(&t, "glm4moe.block_count", 5);
+    tiny_u32(&t, "glm4moe.expert_used_count", 2);
+    tiny_u32(&t, "glm4moe.expert_feed_forward_length", 24);
+    refuses_tiny(&t, "glm4moe.expert_count");
+    tiny_u32(&t, "glm4moe.expert_count", 4);
+    ig_config c = from_tiny(&t);
+    assert_true(c.n_layers == 5 && c.routing == IG_ROUTING_SIGMOID && c.is_share_of_all && c.expert_scale == 1 &&
+                !c.d_ff_shared);
+    tiny_u32(&t, "glm4moe.expert_shared_count", 2);
+    tiny_u32(&t, "glm4moe.leading_dense_block_count", 3);
+    tiny_u32(&t, "glm4moe.nextn_predict_layers", 1);
+    tiny_f32(&t, "glm4moe.expert_weights_scale", 2.5f);
+    c = from_tiny(&t);
+    assert_true(c.n_layers == 4 && c.n_layers_left_out == 1 && c.n_plain_layers == 3 && c.d_ff_plain == TINY_FF);
+    assert_true(c.d_ff == 24 && c.d_ff_shared == 48 && c.expert_scale == 2.5);
+    tiny_u32(&t, "glm4moe.expert_gating_func", 1);
+    refuses_tiny(&t, "glm4moe.expert_gating_func");
+    tiny_u32(&t, "glm4moe.expert_gating_func", 2);
+    tiny_u32(&t, "glm4moe.expert_group_count", 8);
+    refuses_tiny(&t, "glm4moe.expert_group_count");
+    tiny_u32(&t, "glm4moe.expert_group_count", 1);
+    tiny_u32(&t, "glm4moe.nextn_predict_layers", 2);
+    refuses_tiny(&t, "glm4moe.nextn_predict_layers");
+    tiny_u32(&t, "glm4moe.leading_dense_block_count", 5);
+    refuses_tiny(&t, "glm4moe.leading_dense_block_count");
+    t = tiny_as("qwen2");
+    tiny_u32(&t, "qwen2.expert_count", 4);
+    refuses_tiny(&t, "qwen2.expert_count");
+    t = tiny_as("llama");
+    tiny_u32(&t, "llama.expert_shared_feed_forward_length", 16);
+    refuses_tiny(&t, "llama.expert_shared_feed_forward_length");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_gguf),           cmocka_unit_test(reads_gguf_yarn),
+        cmocka_unit_test(reads_gguf_families),  cmocka_unit_test(reads_gguf_of_their_own),
+        cmocka_unit_test(reads_gguf_of_others), cmocka_unit_test(reads_gguf_experts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
