@@ -23,6 +23,8 @@ typedef struct ig_hf_reader {
 const json_t *ig_hf_get(const json_t *object, const char *key);
 /* An integer of 1 to max; `absent` if it is not there, required if absent is IG_HF_ABSENT. */
 int ig_hf_int(ig_hf_reader *r, const json_t *object, const char *key, int max, int absent);
+/* One of the root: as *out is where it is absent, required if *out is 0. */
+void ig_hf_size(ig_hf_reader *r, int *out, const char *key, int max);
 /* One of 0 to max, of the root; `absent` must be that too. */
 int ig_hf_count(ig_hf_reader *r, const char *key, int max, int absent);
 /* A number above 0; required if absent is IG_HF_ABSENT. */
@@ -41,5 +43,15 @@ void ig_hf_refuse(ig_hf_reader *r, const char *key, const char *value);
 /* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". What is stated nowhere is as c has it.
  */
 void ig_hf_rope(ig_hf_reader *r, ig_config *c);
+
+typedef struct ig_hf_family {
+    const char *name; /* the file's model_type */
+    void (*read)(ig_hf_reader *r, ig_config *c);
+    const char *own[5];     /* fields that others may not have */
+    const ig_config *sizes; /* NULL: files state all */
+} ig_hf_family;
+
+/* NULL: there is none of this name. */
+const ig_hf_family *ig_hf_family_named(const char *name);
 
 #endif

@@ -37,6 +37,10 @@ int ig_hf_int(ig_hf_reader *r, const json_t *object, const char *key, int max, i
     return absent == IG_HF_ABSENT ? 1 : absent;
 }
 
+void ig_hf_size(ig_hf_reader *r, int *out, const char *key, int max) {
+    *out = ig_hf_int(r, r->root, key, max, *out ? *out : IG_HF_ABSENT);
+}
+
 int ig_hf_count(ig_hf_reader *r, const char *key, int max, int absent) {
     const json_t *v = ig_hf_get(r->root, key);
     return between(r, key, v ? integer(r, v, key) : absent, 0, max);

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What architectures have of their own in GGUF metadata.
+ */
+#include <math.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "model/config_section.h"
+
+static int read_window(ig_section *r) { return ig_section_count(r, "attention.sliding_window", IG_MAX_CTX); }
+
+/* Of all layers. */
+static void read_one_window(ig_section *r, ig_config *c) {
+    int window = read_window(r);
+    for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
+}
+
+/* As members of family.own: keys of all that have experts, and of models whose pictures have positions in two
+ * dimensions. A text's are the same in all, and what layers get of pictures is nothing without any. */
+#define EXPERT_KEYS "expert_count", "expert_used_count"
+#define GRANITE_KEYS                                                                                             \
+    "attention.scale", "embedding_scale", "logit_scale", "residual_scale", "ssm.conv_kernel", "ssm.group_count", \
+        "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
+#define PICTURE_KEYS "rope.dimension_sections", "n_deepstack_layers"
+
+/* In all layers, if there are any; the width is an expert's. */
+static void read_experts(ig_section *r, ig_config *c) {
+    int n = ig_section_count(r, "expert_count", IG_MAX_EXPERTS);
+    if (!n || r->status) return;
+    c->n_experts = n;
+    c->n_experts_used = ig_section_int(r, "expert_used_count", IG_MAX_EXPERTS, -1);
+    if (c->n_experts_used > c->n_experts && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %d, must be at most 'expert_count' (%d)", r->path,
+                            ig_section_name(r, "expert_used_count").text, c->n_experts_used, c->n_experts);
+}
+
+/* The Qwen files do not say which layers it applies to. */
+static void read_no_window(ig_section *r, ig_config *c) {
+    int window = read_window(r);
+    if (window && window < c->n_ctx_train && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d, which is not supported", r->path,
+                            ig_section_name(r, "attention.sliding_window").text, window);
+}
+
+/* Layers that have the window: all but every last of so many, or one by one. */
+static void read_pattern(ig_section *r, const ig_config *c, bool *is_local, int pattern) {
+    ig_section_key k = ig_section_name(r, "attention.sliding_window_pattern");
+    const ig_gguf_value *v = ig_gguf_find(r->g, k.text);
+    bool is_list = v && v->type == IG_GGUF_ARRAY;
+    if (is_list && (v->item_type != IG_GGUF_BOOL || v->n_items != (uint64_t)c->n_layers) && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path, k.text);
+    if (!is_list) pattern = ig_section_int(r, "attention.sliding_window_pattern", IG_MAX_LAYERS, pattern);
+    for (int l = 0; l < c->n_layers && !r->status; l++)
+        is_local[l] = is_list ? ig_gguf_array_int(v, (uint64_t)l) != 0 : (l + 1) % pattern != 0;
+}
+
+/* Windows, if there are any, and which frequencies layers with and without one rotate by. */
+static void read_windows(ig_section *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
+    bool is_local[IG_MAX_LAYERS] = {0};
+    int window = read_window(r);
+    if (!window) return;
+    read_pattern(r, c, is_local, pattern);
+    for (int l = 0; l < c->n_layers; l++) {
+        c->window[l] = is_local[l] ? window : 0;
+        c->rope_set[l] = (unsigned char)(is_local[l] ? local : other);
+    }
+}
+
+/* Layers with a window rotate by frequencies of a base of their own. */
+static void read_local_windows(ig_section *r, ig_config *c, int pattern, double local_theta) {
+    if (!read_window(r)) return;
+    c->rope_local_theta = ig_section_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, local_theta);
+    read_windows(r, c, pattern, IG_ROPE_LOCAL, IG_ROPE_MAIN);
+}
+
+/* And Mixtral. */
+static void read_llama(ig_section *r, ig_config *c) {
+    read_one_window(r, c);
+    read_experts(r, c);
+}
+
+static void read_ernie4_5_moe(ig_section *r, ig_config *c) {
+    c->n_plain_layers = ig_section_count(r, "leading_dense_block_count", c->n_layers - 1);
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
+    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    read_experts(r, c);
+    read_no_window(r, c);
+    if (ig_section_int(r, "interleave_moe_layer_step", IG_MAX_LAYERS, 1) != 1 && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is above 1, which is not supported", r->path,
+                            ig_section_name(r, "interleave_moe_layer_step").text);
+}
+
+/* Layers without a window do not rotate where others have one. */
+static void read_exaone4(ig_section *r, ig_config *c) {
+    c->norm_order = IG_NORMS_OF_PARTS;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+}
+
+static void read_gemma3(ig_section *r, ig_config *c) {
+    enum { LAYERS_27B = 62 }; /* the one size whose scores have another scale, which no key states */
+    c->norm_order = IG_NORMS_AROUND;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->activation = IG_GELU_GATED;
+    c->embed_scale = sqrt((double)c->d_model);
+    if (c->n_layers == LAYERS_27B) c->attn_scale = 1 / sqrt((double)c->d_model / c->n_heads);
+    read_local_windows(r, c, 6, 10000);
+}
+
+static void read_glm4(ig_section *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    c->is_gate_up_fused = true;
+    read_no_window(r, c);
+}
+
+/* GLM-4 from before 2025. */
+static void read_chatglm(ig_section *r, ig_config *c) {
+    c->is_gate_up_fused = true;
+    read_no_window(r, c);
+}
+
+/* Granite, and those with experts. Files of Granite 4 whose layers all attend hold what the hybrid class would need. */
+static void read_granite(ig_section *r, ig_config *c) {
+    c->attn_scale = ig_section_scale(r, "attention.scale", 0);
+    c->embed_scale = ig_section_scale(r, "embedding_scale", 1);
+    c->residual_scale = ig_section_scale(r, "residual_scale", 1);
+    c->logit_scale = ig_section_scale(r, "logit_scale", 1);
+    read_no_window(r, c);
+    read_experts(r, c);
+    bool rotates = true;
+    ig_gguf_bool(r->g, ig_section_name(r, "rope.scaling.finetuned").text, &rotates, &r->status, r->err);
+    if (!rotates) c->rope = IG_ROPE_NONE;
+}
+
+/* Every other layer has a window, from the first on. Files do not say that YaRN's blend is not of whole numbers. */
+static void read_gpt_oss(ig_section *r, ig_config *c) {
+    read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
+    c->activation = IG_SWIGLU_OAI;
+    c->has_sink_scores = true;
+    c->rope_is_exact = true;
+    read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
+static void read_hunyuan(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->rotates_first = true;
+    read_no_window(r, c);
+}
+
+/* Scores of experts are sigmoids, and a bias counts where some are chosen. */
+static void read_sigmoid_experts(ig_section *r, ig_config *c) {
+    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    read_experts(r, c);
+    c->routing = IG_ROUTING_SIGMOID;
+    if (ig_section_count(r, "expert_gating_func", 2) == 1 && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
+                            ig_section_name(r, "expert_gating_func").text);
+}
+
+static void read_minimax_m2(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    read_no_window(r, c);
+    read_sigmoid_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+}
+
+/* Mistral Small 3.1 and later, and Ministral 3, whose queries grow. */
+static void read_mistral3(ig_section *r, ig_config *c) {
+    double of_all = ig_section_scale(r, "rope.scaling.yarn_log_multiplier", 0);
+    read_one_window(r, c);
+    if (c->rope_blend == IG_BLEND_YARN && of_all > 0)
+        c->rope_gain = (1 + 0.1 * log(c->rope_factor)) / (1 + 0.1 * of_all * log(c->rope_factor));
+    c->query_growth = ig_section_scale(r, "attention.temperature_scale", 0);
+    if (c->query_growth > 0 && !r->status)
+        c->rope_original_ctx = ig_section_int(r, "rope.scaling.original_context_length", IG_MAX_CTX, c->n_ctx_train);
+}
+
+static void read_olmoe(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->is_share_of_all = true;
+    read_no_window(r, c);
+    read_experts(r, c);
+}
+
+/* And OLMo 3, which has windows. */
+static void read_olmo2(ig_section *r, ig_config *c) {
+    c->norm_order = IG_NORMS_OF_PARTS;
+    c->head_norm = IG_HEAD_NORM_ALL;
+    read_local_windows(r, c, 4, c->rope_theta);
+}
+
+static void read_phi3(ig_section *r, ig_config *c) {
+    c->is_gate_up_fused = true;
+    read_one_window(r, c);
+    if (!ig_gguf_tensor(r->g, "rope_factors_long.weight")) return;
+    c->rope_blend = IG_BLEND_LONGROPE;
+    c->rope_gain = ig_section_ranged(r, "rope.scaling.attn_factor", IG_LEAST_GAIN, IG_MAX_GAIN, 1);
+}
+
+static void read_qwen3(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_no_window(r, c);
+}
+
+static void read_qwen3moe(ig_section *r, ig_config *c) {
+    read_qwen3(r, c);
+    read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
+/* GLM 4.5 to 4.7. The first layers have no experts, and the last one of a file may guess tokens ahead. */
+static void read_glm4moe(ig_section *r, ig_config *c) {
+    bool is_normed = false;
+    int n_plain = ig_section_count(r, "leading_dense_block_count", c->n_layers - 1);
+    c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
+    c->n_layers -= c->n_layers_left_out;
+    c->n_plain_layers = n_plain;
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->d_ff_shared = c->d_ff * ig_section_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
+    c->expert_scale = ig_section_scale(r, "expert_weights_scale", 1);
+    ig_gguf_bool(r->g, ig_section_name(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
+    c->is_share_of_all = !is_normed;
+    read_sigmoid_experts(r, c);
+    read_no_window(r, c);
+    if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
+}
+
+static void read_smollm3(ig_section *r, ig_config *c) {
+    for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
+    read_no_window(r, c);
+}
+
+/* ---- the table -------------------------------------------------------------------------------- */
+
+static const ig_gguf_family families[] = {
+    {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
+    {"ernie4_5-moe",
+     IG_ROPE_ADJACENT,
+     read_ernie4_5_moe,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length",
+      "interleave_moe_layer_step", "leading_dense_block_count"}},
+    {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
+    {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
+    {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"glm4", IG_ROPE_ADJACENT, read_glm4, {NULL}},
+    {"granite", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
+    {"granitemoe", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
+    {"glm4moe",
+     IG_ROPE_HALF,
+     read_glm4moe,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_count", "expert_weights_norm",
+      "expert_weights_scale", "leading_dense_block_count", "nextn_predict_layers"}},
+    {"gpt-oss",
+     IG_ROPE_HALF,
+     read_gpt_oss,
+     {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length"}},
+    {"hunyuan-dense", IG_ROPE_HALF, read_hunyuan, {NULL}},
+    {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
+    {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
+    {"mistral3", IG_ROPE_ADJACENT, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
+    {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
+    {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
+    {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
+    {"qwen2vl", IG_ROPE_HALF, read_no_window, {PICTURE_KEYS}},
+    {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
+    {"qwen3moe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, "expert_feed_forward_length"}},
+    {"qwen3vl", IG_ROPE_HALF, read_qwen3, {PICTURE_KEYS}},
+    {"qwen3vlmoe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, PICTURE_KEYS, "expert_feed_forward_length"}},
+    {"seed_oss", IG_ROPE_HALF, read_no_window, {NULL}},
+    {"smollm3", IG_ROPE_ADJACENT, read_smollm3, {NULL}},
+};
+
+const ig_gguf_family *ig_gguf_family_named(ig_text name) {
+    for (size_t i = 0; i < IG_COUNT(families); i++)
+        if (ig_text_is(name, families[i].name)) return &families[i];
+    return NULL;
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What families have of their own in a config.json, with the defaults of the published model classes.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "model/config_hf.h"
+
+enum { OPT_POSITION_OFFSET = 2 };
+
+/* ---- windows ----------------------------------------------------------- */
+
+/* Of the layers that "layer_types" names, if stated, else of those from number `from` on. */
+static void read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t from) {
+    const json_t *types = ig_hf_get(r->root, "layer_types");
+    if (types && (!json_is_array(types) || json_array_size(types) != (size_t)c->n_layers))
+        ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        bool is_sliding = l >= from;
+        if (types) {
+            const char *type = json_string_value(json_array_get(types, (size_t)l));
+            is_sliding = type && strcmp(type, "sliding_attention") == 0;
+            if (!is_sliding && !(type && strcmp(type, "full_attention") == 0))
+                ig_hf_refuse(r, "layer_types", type ? type : "?");
+        }
+        c->window[l] = is_sliding ? window : 0;
+    }
+}
+
+/* Mistral: all layers; the class default is 4096, null means none. */
+static void read_mistral_window(ig_hf_reader *r, ig_config *c) {
+    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    read_windows(r, c, window, 0);
+}
+
+/* Qwen: the layers from "max_window_layers" on. */
+static void read_qwen_windows(ig_hf_reader *r, ig_config *c) {
+    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    if (!ig_hf_bool(r, "use_sliding_window", false)) window = 0;
+    const json_t *first = ig_hf_get(r->root, "max_window_layers");
+    if (first && !json_is_integer(first)) ig_hf_fail_kind(r, "max_window_layers", "an integer");
+    read_windows(r, c, window, first ? json_integer_value(first) : 28);
+}
+
+/* ---- families ---------------------------------------------------------- */
+
+/* Fields that are absent are as c has them, if it does: other families have other defaults. */
+static void read_llama(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = ig_hf_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
+    c->head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    ig_hf_size(r, &c->d_ff, "intermediate_size", IG_MAX_WIDTH);
+    c->norm = IG_NORM_RMS;
+    c->norm_eps = (float)ig_hf_number(r, r->root, "rms_norm_eps", c->norm_eps > 0 ? (double)c->norm_eps : 1e-6);
+    c->tied = ig_hf_bool(r, "tie_word_embeddings", c->tied);
+    const char *act = ig_hf_text(r, r->root, "hidden_act", "silu");
+    if (c->activation == IG_SILU_GATED && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        ig_hf_refuse(r, "hidden_act", act);
+    ig_hf_rope(r, c);
+}
+
+static void read_mistral(ig_hf_reader *r, ig_config *c) {
+    read_llama(r, c);
+    read_mistral_window(r, c);
+}
+
+/* The files state how scores of a text longer than the one that was trained with are kept apart. */
+static void read_ministral3(ig_hf_reader *r, ig_config *c) {
+    const json_t *rope = ig_hf_get(r->root, "rope_parameters");
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    read_llama(r, c);
+    read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
+    c->query_growth = ig_hf_number(r, rope, "llama_4_scaling_beta", IG_HF_ABSENT);
+    c->rope_original_ctx = ig_hf_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, IG_HF_ABSENT);
+    if (c->query_growth > IG_MAX_GAIN) ig_hf_fail_kind(r, "llama_4_scaling_beta", "at most 100");
+}
+
+static void read_qwen2(ig_hf_reader *r, ig_config *c) {
+    read_llama(r, c);
+    read_qwen_windows(r, c);
+}
+
+static void read_qwen3(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->head_dim = 128;
+    read_qwen2(r, c);
+}
+
+static void read_seed_oss(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    read_llama(r, c);
+}
+
+static void read_ernie4_5(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 2;
+    c->head_dim = 128;
+    c->tied = true;
+    c->rope_theta = 500000;
+    read_llama(r, c);
+    c->rope = IG_ROPE_ADJACENT;
+}
+
+/* Layers before the first that has experts have none; those behind the last would be a family of their own. */
+static void read_ernie4_5_moe(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 4;
+    c->tied = true;
+    c->rope_theta = 500000;
+    read_llama(r, c);
+    c->rope = IG_ROPE_ADJACENT;
+    c->n_plain_layers = ig_hf_count(r, "moe_layer_start_index", c->n_layers - 1, 1);
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->n_experts = ig_hf_int(r, r->root, "moe_num_experts", IG_MAX_EXPERTS, 64);
+    c->n_experts_used = ig_hf_int(r, r->root, "moe_k", c->n_experts, ig_min_int(6, c->n_experts));
+    c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, "moe_num_shared_experts", IG_MAX_WIDTH / c->d_ff, 2);
+    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    if (ig_hf_int(r, r->root, "moe_layer_interval", IG_MAX_LAYERS, 1) != 1)
+        ig_hf_refuse(r, "moe_layer_interval", "above 1");
+    const json_t *last = ig_hf_get(r->root, "moe_layer_end_index");
+    if (last && json_integer_value(last) != -1 && json_integer_value(last) < c->n_layers - 1)
+        ig_hf_refuse(r, "moe_layer_end_index", "before the last layer");
+}
+
+static void read_hunyuan(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->rotates_first = true;
+    read_llama(r, c);
+}
+
+/* The width is an expert's. */
+static void read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used) {
+    static const char *const names[] = {"num_experts", "n_routed_experts", "num_local_experts"};
+    size_t at = 0;
+    while (at + 1 < IG_COUNT(names) && !ig_hf_get(r->root, names[at])) at++;
+    const char *number = names[at];
+    c->n_experts = ig_hf_int(r, r->root, number, IG_MAX_EXPERTS, IG_HF_ABSENT);
+    c->n_experts_used = ig_hf_int(r, r->root, "num_experts_per_tok", IG_MAX_EXPERTS, n_used);
+    c->d_ff = ig_hf_int(r, r->root, width, IG_MAX_WIDTH, IG_HF_ABSENT);
+    if (c->n_experts_used > c->n_experts) ig_hf_fail_kind(r, "num_experts_per_tok", "at most the number of experts");
+}
+
+static void read_mixtral(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->rope_theta = 1000000;
+    read_llama(r, c);
+    read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
+    read_experts(r, c, "intermediate_size", 2);
+}
+
+static void read_olmoe(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->norm_eps = 1e-5f;
+    read_llama(r, c);
+    read_experts(r, c, "intermediate_size", 8);
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
+}
+
+static void read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
+    const json_t *plain = ig_hf_get(r->root, "mlp_only_layers");
+    read_qwen3(r, c);
+    read_experts(r, c, "moe_intermediate_size", 8);
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
+    if (ig_hf_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1)
+        ig_hf_refuse(r, "decoder_sparse_step", "above 1");
+    if (plain && (!json_is_array(plain) || json_array_size(plain)))
+        ig_hf_refuse(r, "mlp_only_layers", "a list of layers");
+}
+
+static void read_granite(ig_hf_reader *r, ig_config *c) {
+    read_llama(r, c);
+    c->embed_scale = ig_hf_scale(r, "embedding_multiplier", 1);
+    c->residual_scale = ig_hf_scale(r, "residual_multiplier", 1);
+    c->logit_scale = ig_hf_scale(r, "logits_scaling", 1);
+    c->attn_scale = ig_hf_scale(r, "attention_multiplier", 1);
+}
+
+/* Granite 4: of the hybrid class, as far as all layers attend. */
+static void read_granite4(ig_hf_reader *r, ig_config *c) {
+    const json_t *types = ig_hf_get(r->root, "layer_types");
+    const char *position = ig_hf_text(r, r->root, "position_embedding_type", "nope");
+    read_granite(r, c);
+    c->is_gate_up_fused = true;
+    c->d_ff = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 1024);
+    if (strcmp(position, "rope") != 0) c->rope = IG_ROPE_NONE;
+    if (!types || json_array_size(types) != (size_t)c->n_layers)
+        ig_hf_refuse(r, "layer_types", "not one item per layer");
+    for (size_t l = 0; l < json_array_size(types); l++) {
+        const char *type = json_string_value(json_array_get(types, l));
+        if (!type || (strcmp(type, "attention") != 0 && strcmp(type, "full_attention") != 0))
+            ig_hf_refuse(r, "layer_types", type ? type : "?");
+    }
+}
+
+/* Experts' matrices lie there by columns, or gate and up in turns. */
+static void refuse_order(ig_hf_reader *r, ig_config *c) {
+    r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' is supported as a GGUF file only", r->path,
+                        c->architecture);
+}
+
+static void read_granitemoe(ig_hf_reader *r, ig_config *c) {
+    read_granite(r, c);
+    read_experts(r, c, "intermediate_size", 2);
+}
+
+/* Layers that do not rotate are stated one by one, or every so many. */
+static void read_smollm3(ig_hf_reader *r, ig_config *c) {
+    c->rope_theta = 2000000;
+    c->tied = true;
+    read_llama(r, c);
+    const json_t *rotates = ig_hf_get(r->root, "no_rope_layers");
+    int interval = ig_hf_int(r, r->root, "no_rope_layer_interval", IG_MAX_LAYERS, 4);
+    if (rotates && (!json_is_array(rotates) || json_array_size(rotates) < (size_t)c->n_layers))
+        ig_hf_fail_kind(r, "no_rope_layers", "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        bool is_rotated = (l + 1) % interval != 0;
+        if (rotates) is_rotated = json_integer_value(json_array_get(rotates, (size_t)l)) != 0;
+        c->rope_set[l] = is_rotated ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
+    }
+    if (ig_hf_bool(r, "use_sliding_window", false)) ig_hf_refuse(r, "use_sliding_window", "true");
+}
+
+/* How much of a head is rotated, stated in one of two places. */
+static int read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
+    static const char key[] = "partial_rotary_factor";
+    double share = ig_hf_number(r, ig_hf_get(r->root, "rope_parameters"), key, ig_hf_number(r, r->root, key, absent));
+    int n_rot = share <= 1 ? (int)(head_dim * share) : 0;
+    if (n_rot == 0) ig_hf_fail_kind(r, key, "above 0 and at most 1, and leave a part of a head");
+    return n_rot;
+}
+
+static void read_phi3(ig_hf_reader *r, ig_config *c) {
+    c->is_qkv_fused = c->is_gate_up_fused = true;
+    c->norm_eps = 1e-5f;
+    c->n_rot = read_n_rot(r, c->d_model / c->n_heads, 1);
+    read_llama(r, c);
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0);
+    for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
+}
+
+static void read_glm(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1.5625e-7f;
+    c->is_gate_up_fused = true;
+    c->n_kv_heads = 2;
+    c->head_dim = 128;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    c->n_rot = read_n_rot(r, head_dim, 0.5);
+    read_llama(r, c);
+    c->rope = IG_ROPE_ADJACENT;
+}
+
+static void read_glm4(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    read_glm(r, c);
+}
+
+static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->rope_theta = 5000000;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, read_n_rot(r, head_dim, 1));
+    read_llama(r, c);
+    read_experts(r, c, "intermediate_size", 8);
+    c->routing = IG_ROUTING_SIGMOID;
+}
+
+/* GLM 4.5 to 4.7. No checkpoint of the family chooses among groups of experts. */
+static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_norm = ig_hf_bool(r, "use_qk_norm", false) ? IG_HEAD_NORM_EACH : IG_HEAD_NORM_NONE;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->d_model / c->n_heads);
+    c->n_rot = read_n_rot(r, head_dim, 0.5);
+    read_llama(r, c);
+    c->n_plain_layers = ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, 1);
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    read_experts(r, c, "moe_intermediate_size", 8);
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, "n_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
+    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+}
+
+/* Which frequencies layers with a window and, where there are any, the others rotate by: unless "layer_types" says
+ * which these are, all but every last of `pattern` have one. */
+static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
+    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    read_windows(r, c, window, 0);
+    for (int l = 0; l < c->n_layers && window; l++) {
+        if (!ig_hf_get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
+        c->rope_set[l] = (unsigned char)(c->window[l] ? local : other);
+    }
+}
+
+static void read_exaone4(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_OF_PARTS;
+    c->norm_eps = 1e-5f;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_llama(r, c);
+    bool is_listed = ig_hf_get(r->root, "layer_types") != NULL;
+    int pattern = is_listed ? 1 : ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 4);
+    read_local_layers(r, c, pattern, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+}
+
+static void read_gemma3(ig_hf_reader *r, ig_config *c) {
+    static const char gelu[] = "gelu_pytorch_tanh";
+    c->norm_order = IG_NORMS_AROUND;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norm_offset = 1;
+    c->activation = IG_GELU_GATED;
+    c->n_kv_heads = 4;
+    c->head_dim = 256;
+    c->tied = true;
+    c->rope_theta = 1000000;
+    c->rope_local_theta = ig_hf_theta(r, r->root, "rope_local_base_freq", 10000);
+    read_llama(r, c);
+    c->embed_scale = sqrt((double)c->d_model);
+    c->attn_scale = 1 / sqrt(ig_hf_scale(r, "query_pre_attn_scalar", 256));
+    int pattern = ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 6);
+    read_local_layers(r, c, pattern, IG_ROPE_LOCAL, IG_ROPE_MAIN);
+    const char *act = ig_hf_text(r, r->root, "hidden_activation", gelu);
+    if (strcmp(act, gelu) != 0) ig_hf_refuse(r, "hidden_activation", act);
+    if (ig_hf_bool(r, "use_bidirectional_attention", false)) ig_hf_refuse(r, "use_bidirectional_attention", "true");
+}
+
+static void read_olmo2(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_OF_PARTS;
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->norm_eps = 1e-5f;
+    read_llama(r, c);
+}
+
+static void read_olmo3(ig_hf_reader *r, ig_config *c) {
+    c->rope_theta = 500000;
+    c->rope_local_theta = ig_hf_theta(r, r->root, "rope_theta", c->rope_theta);
+    read_olmo2(r, c);
+    read_local_layers(r, c, 4, IG_ROPE_LOCAL, IG_ROPE_MAIN);
+}
+
+static void read_opt(ig_hf_reader *r, ig_config *c) {
+    c->d_ff = ig_hf_int(r, r->root, "ffn_dim", IG_MAX_WIDTH, IG_HF_ABSENT);
+    c->d_embed = ig_hf_int(r, r->root, "word_embed_proj_dim", IG_MAX_WIDTH, 0);
+    c->norm = IG_NORM_LAYER;
+    c->norm_eps = 1e-5f; /* the class states no other */
+    c->activation = IG_RELU;
+    c->rope = IG_ROPE_NONE;
+    c->tied = ig_hf_bool(r, "tie_word_embeddings", true);
+    bool is_first = ig_hf_bool(r, "do_layer_norm_before", true);
+    c->norm_order = is_first ? IG_NORMS_BEFORE : IG_NORMS_OF_SUMS;
+    c->final_norm = is_first && !ig_hf_bool(r, "_remove_final_layer_norm", false);
+    c->position_offset = OPT_POSITION_OFFSET;
+    c->learned_positions = c->n_ctx_train + OPT_POSITION_OFFSET;
+    const char *act = ig_hf_text(r, r->root, "activation_function", "relu");
+    if (strcmp(act, "relu") != 0) ig_hf_refuse(r, "activation_function", act);
+    if (!ig_hf_bool(r, "layer_norm_elementwise_affine", true))
+        ig_hf_refuse(r, "layer_norm_elementwise_affine", "false");
+}
+
+/* What the class has where a file states nothing: those of 4b and larger leave most of it out. */
+static const ig_config gemma3_sizes = {
+    .n_vocab = 262208, .d_model = 2304, .d_ff = 9216, .n_layers = 26, .n_heads = 8, .n_ctx_train = 131072};
+
+static const ig_hf_family families[] = {
+    {"ernie4_5", read_ernie4_5, {NULL}, NULL},
+    {"ernie4_5_moe", read_ernie4_5_moe, {NULL}, NULL},
+    {"exaone4", read_exaone4, {NULL}, NULL},
+    {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
+    {"glm", read_glm, {"partial_rotary_factor"}, NULL},
+    {"glm4", read_glm4, {"partial_rotary_factor"}, NULL},
+    {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
+    {"gpt_oss", refuse_order, {"num_local_experts", "quantization_config"}, NULL},
+    {"granite",
+     read_granite,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
+     NULL},
+    {"granitemoe",
+     read_granitemoe,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"},
+     NULL},
+    {"granitemoehybrid",
+     read_granite4,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
+     NULL},
+    {"hunyuan_v1_dense", read_hunyuan, {"use_qk_norm"}, NULL},
+    {"llama", read_llama, {NULL}, NULL},
+    {"minimax_m2", read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
+    {"ministral3", read_ministral3, {NULL}, NULL},
+    {"mistral", read_mistral, {NULL}, NULL},
+    {"mixtral", read_mixtral, {"num_local_experts"}, NULL},
+    {"olmo2", read_olmo2, {NULL}, NULL},
+    {"olmo3", read_olmo3, {NULL}, NULL},
+    {"olmoe", read_olmoe, {"num_experts", "num_local_experts"}, NULL},
+    {"opt", read_opt, {NULL}, NULL},
+    {"phi3", read_phi3, {"partial_rotary_factor"}, NULL},
+    {"qwen2", read_qwen2, {NULL}, NULL},
+    {"qwen2_vl", read_qwen2, {NULL}, NULL},
+    {"qwen2_vl_text", read_qwen2, {NULL}, NULL},
+    {"qwen2_5_vl", read_qwen2, {NULL}, NULL},
+    {"qwen2_5_vl_text", read_qwen2, {NULL}, NULL},
+    {"qwen3", read_qwen3, {NULL}, NULL},
+    {"qwen3_moe", read_qwen3_moe, {"num_experts", "num_local_experts"}, NULL},
+    {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
+    {"qwen3_vl_moe_text", refuse_order, {"num_experts", "num_local_experts"}, NULL},
+    {"seed_oss", read_seed_oss, {NULL}, NULL},
+    {"smollm3", read_smollm3, {NULL}, NULL},
+};
+
+const ig_hf_family *ig_hf_family_named(const char *name) {
+    for (size_t i = 0; i < IG_COUNT(families); i++)
+        if (strcmp(families[i].name, name) == 0) return &families[i];
+    return NULL;
+}

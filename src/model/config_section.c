@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values of a model's own section of GGUF metadata.
+ */
+#include "model/config_section.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+
+ig_section_key ig_section_name(const ig_section *r, const char *name) {
+    ig_section_key k;
+    snprintf(k.text, sizeof k.text, "%s.%s", r->architecture, name);
+    return k;
+}
+
+int ig_section_int(ig_section *r, const char *name, int max, int absent) {
+    ig_section_key k = ig_section_name(r, name);
+    int64_t x = absent;
+    bool found = ig_gguf_int(r->g, k.text, 1, max, &x, &r->status, r->err);
+    if (!found && absent < 0 && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is missing", r->path, k.text);
+    return r->status ? 1 : (int)x;
+}
+
+int ig_section_count(ig_section *r, const char *name, int max) {
+    int64_t n = 0;
+    ig_gguf_int(r->g, ig_section_name(r, name).text, 0, max, &n, &r->status, r->err);
+    return (int)n;
+}
+
+double ig_section_number(ig_section *r, const char *name, double absent) {
+    ig_section_key k = ig_section_name(r, name);
+    double x = absent;
+    ig_gguf_float(r->g, k.text, &x, &r->status, r->err);
+    return x;
+}
+
+double ig_section_ranged(ig_section *r, const char *name, double low, double high, double absent) {
+    double x = ig_section_number(r, name, absent);
+    if (!r->status && x != absent && !(x >= low && x <= high))
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %g, must be %g to %g", r->path,
+                            ig_section_name(r, name).text, x, low, high);
+    return x;
+}
+
+double ig_section_scale(ig_section *r, const char *name, double absent) {
+    return ig_section_ranged(r, name, IG_LEAST_SCALE, IG_MAX_SCALE, absent);
+}

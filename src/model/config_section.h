@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the reading of GGUF metadata: the model's own section, and what families have of their own. The first
+ * thing that is wrong stays in the section, and what is read from then on means nothing.
+ */
+#ifndef IG_MODEL_CONFIG_SECTION_H
+#define IG_MODEL_CONFIG_SECTION_H
+
+#include "model/config_check.h"
+
+typedef struct ig_section {
+    const ig_gguf *g;
+    const char *path, *architecture; /* keys begin with "<architecture>." */
+    ig_status status;                /* the first failure */
+    ig_error *err;
+} ig_section;
+
+/* "<architecture>.<name>" */
+typedef struct ig_section_key {
+    char text[128];
+} ig_section_key;
+
+ig_section_key ig_section_name(const ig_section *r, const char *name);
+/* An integer; `absent` if it is not there, required if absent is -1. */
+int ig_section_int(ig_section *r, const char *name, int max, int absent);
+/* One of 0 to max; 0 if it is not there. */
+int ig_section_count(ig_section *r, const char *name, int max);
+double ig_section_number(ig_section *r, const char *name, double absent);
+/* The same, low to high if it is stated; within the limits of scales. */
+double ig_section_ranged(ig_section *r, const char *name, double low, double high, double absent);
+double ig_section_scale(ig_section *r, const char *name, double absent);
+
+typedef struct ig_gguf_family {
+    const char *name;                          /* the file's general.architecture */
+    ig_rope rope;                              /* converters permute q and k of some so that pairs are adjacent */
+    void (*read)(ig_section *r, ig_config *c); /* what is its own */
+    const char *own[14];                       /* keys that it uses, which must be neutral in others */
+} ig_gguf_family;
+
+/* NULL: there is none of this name. */
+const ig_gguf_family *ig_gguf_family_named(ig_text name);
+
+#endif
