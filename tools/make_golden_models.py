@@ -37,7 +37,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
                           SeedOssConfig, SeedOssForCausalLM, GlmConfig, GlmForCausalLM,
                           Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM,
-                          GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM,
+                          GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, GraniteSWAConfig, GraniteSWAForCausalLM,
+                          HYV3Config, HYV3ForCausalLM, MellumConfig, MellumForCausalLM,
                           Gemma3Config, Gemma3ForConditionalGeneration, Qwen2_5_VLConfig,
                           Qwen2_5_VLForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration,
                           Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration)
@@ -241,6 +242,32 @@ def build(name):
                             num_attention_heads=3, num_key_value_heads=1, head_dim=32, max_position_embeddings=256,
                             rope_theta=10000.0, attention_bias=True, attention_out_bias=True)
         return SeedOssForCausalLM(cfg), torch.bfloat16
+    if name == "hy-v3":           # as glm4moe, but all of a head is rotated
+        cfg = HYV3Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                         num_key_value_heads=2, head_dim=32, max_position_embeddings=256, rope_theta=10000.0,
+                         moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2, num_shared_experts=1,
+                         router_scaling_factor=1.5, initializer_range=0.02)
+        model = HYV3ForCausalLM(cfg)
+        for layer in model.model.layers[1:]:
+            torch.nn.init.normal_(layer.mlp.e_score_correction_bias, std=0.1)
+        return model, torch.bfloat16
+    if name == "mellum":          # experts and windows, YaRN in layers without one
+        cfg = MellumConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+                           num_key_value_heads=2, head_dim=32, max_position_embeddings=128, sliding_window=24,
+                           moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2,
+                           layer_types=["sliding_attention"] * 3 + ["full_attention"],
+                           rope_parameters=dict(
+                               full_attention=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
+                                                   original_max_position_embeddings=32),
+                               sliding_attention=dict(rope_type="default", rope_theta=10000.0)))
+        return MellumForCausalLM(cfg), torch.bfloat16
+    if name == "granite-swa":     # windows, sinks, and layers that do not rotate
+        cfg = GraniteSWAConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=4,
+                               num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=256,
+                               rope_theta=10000.0, embedding_multiplier=1.5, residual_multiplier=0.22,
+                               attention_multiplier=0.05, logits_scaling=0.75, sliding_window=24,
+                               layer_rope_theta=[0, 10000.0, 10000.0, 10000.0])
+        return GraniteSWAForCausalLM(cfg), torch.bfloat16
     if name == "gemma3-pictures":
         text = dict(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=2,
                     num_key_value_heads=1, head_dim=32, query_pre_attn_scalar=32, max_position_embeddings=256,
@@ -345,7 +372,7 @@ def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
              "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss",
              "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss", "glm",
-             "ernie4_5-moe", "granite4",
+             "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:

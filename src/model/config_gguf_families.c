@@ -3,6 +3,7 @@
  * What architectures have of their own in GGUF metadata.
  */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/compiler.h"
 #include "base/error.h"
@@ -19,9 +20,9 @@ static void read_one_window(ig_section *r, ig_config *c) {
 /* As members of family.own: keys of all that have experts, and of models whose pictures have positions in two
  * dimensions. A text's are the same in all, and what layers get of pictures is nothing without any. */
 #define EXPERT_KEYS "expert_count", "expert_used_count"
-#define GRANITE_KEYS                                                                                             \
-    "attention.scale", "embedding_scale", "logit_scale", "residual_scale", "ssm.conv_kernel", "ssm.group_count", \
-        "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
+#define SCALE_KEYS "attention.scale", "embedding_scale", "logit_scale", "residual_scale"
+#define GRANITE_KEYS \
+    SCALE_KEYS, "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
 #define PICTURE_KEYS "rope.dimension_sections", "n_deepstack_layers"
 
 /* In all layers, if there are any; the width is an expert's. */
@@ -123,17 +124,36 @@ static void read_chatglm(ig_section *r, ig_config *c) {
     read_no_window(r, c);
 }
 
-/* Granite, and those with experts. Files of Granite 4 whose layers all attend hold what the hybrid class would need. */
-static void read_granite(ig_section *r, ig_config *c) {
+static void read_scales(ig_section *r, ig_config *c) {
     c->attn_scale = ig_section_scale(r, "attention.scale", 0);
     c->embed_scale = ig_section_scale(r, "embedding_scale", 1);
     c->residual_scale = ig_section_scale(r, "residual_scale", 1);
     c->logit_scale = ig_section_scale(r, "logit_scale", 1);
+}
+
+/* Granite, and those with experts. Files of Granite 4 whose layers all attend hold what the hybrid class would need. */
+static void read_granite(ig_section *r, ig_config *c) {
+    read_scales(r, c);
     read_no_window(r, c);
     read_experts(r, c);
     bool rotates = true;
     ig_gguf_bool(r->g, ig_section_name(r, "rope.scaling.finetuned").text, &rotates, &r->status, r->err);
     if (!rotates) c->rope = IG_ROPE_NONE;
+}
+
+/* Windows and sinks; layers may not rotate. */
+static void read_granite_swa(ig_section *r, ig_config *c) {
+    static const char name[] = "attention.rope_pattern";
+    const ig_gguf_value *v = ig_gguf_find(r->g, ig_section_name(r, name).text);
+    bool is_list = v && v->type == IG_GGUF_ARRAY && v->item_type == IG_GGUF_BOOL && v->n_items == (uint64_t)c->n_layers;
+    read_scales(r, c);
+    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_MAIN);
+    c->has_sink_scores = true;
+    if (v && !is_list && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path,
+                            ig_section_name(r, name).text);
+    for (int l = 0; l < c->n_layers && is_list; l++)
+        if (!ig_gguf_array_int(v, (uint64_t)l)) c->rope_set[l] = IG_ROPE_LEFT_OUT;
 }
 
 /* Every other layer has a window, from the first on. Files do not say that YaRN's blend is not of whole numbers. */
@@ -231,6 +251,28 @@ static void read_glm4moe(ig_section *r, ig_config *c) {
     if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
 }
 
+/* Hunyuan 3. No key says how many of the first layers have no router. */
+static void read_hy_v3(ig_section *r, ig_config *c) {
+    char name[64];
+    int n = 0, d_ff = c->d_ff;
+    read_glm4moe(r, c);
+    for (; n < c->n_layers - 1; n++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", n);
+        if (ig_gguf_tensor(r->g, name)) break;
+    }
+    c->n_plain_layers = n;
+    c->d_ff_plain = n ? d_ff : 0;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
+}
+
+static void read_mellum(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_local_windows(r, c, 4, c->rope_theta);
+    read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
 static void read_smollm3(ig_section *r, ig_config *c) {
     for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
     read_no_window(r, c);
@@ -260,8 +302,21 @@ static const ig_gguf_family families[] = {
      IG_ROPE_HALF,
      read_gpt_oss,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length"}},
+    {"granite_swa",
+     IG_ROPE_ADJACENT,
+     read_granite_swa,
+     {SCALE_KEYS, "attention.rope_pattern", "attention.sliding_window_pattern"}},
     {"hunyuan-dense", IG_ROPE_HALF, read_hunyuan, {NULL}},
     {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
+    {"hy_v3",
+     IG_ROPE_HALF,
+     read_hy_v3,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length",
+      "expert_weights_norm", "expert_weights_scale", "nextn_predict_layers"}},
+    {"mellum",
+     IG_ROPE_HALF,
+     read_mellum,
+     {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length", "rope.freq_base_swa"}},
     {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
     {"mistral3", IG_ROPE_ADJACENT, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
     {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},

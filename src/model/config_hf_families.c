@@ -30,6 +30,18 @@ static void read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t f
     }
 }
 
+/* Which frequencies layers with a window and, where there are any, the others rotate by: unless "layer_types" says
+ * which these are, all but every last of `pattern` have one. */
+static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
+    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    read_windows(r, c, window, 0);
+    for (int l = 0; l < c->n_layers && window; l++) {
+        if (!ig_hf_get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
+        c->rope_set[l] = (unsigned char)(c->window[l] ? local : other);
+    }
+}
+
 /* Mistral: all layers; the class default is 4096, null means none. */
 static void read_mistral_window(ig_hf_reader *r, ig_config *c) {
     bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
@@ -202,6 +214,67 @@ static void read_granite4(ig_hf_reader *r, ig_config *c) {
     }
 }
 
+/* Windows and sinks. Bases of layers are one by one, 0 where one does not rotate. */
+static void read_granite_swa(ig_hf_reader *r, ig_config *c) {
+    const json_t *bases = ig_hf_get(r->root, "layer_rope_theta");
+    c->norm_eps = 1e-5f;
+    c->tied = true;
+    read_granite(r, c);
+    read_local_layers(r, c, 4, IG_ROPE_MAIN, IG_ROPE_MAIN);
+    c->has_sink_scores = true;
+    if (!ig_hf_get(r->root, "layer_types")) ig_hf_refuse(r, "layer_types", "not stated");
+    if (bases && json_array_size(bases) != (size_t)c->n_layers)
+        ig_hf_fail_kind(r, "layer_rope_theta", "a list with one item per layer");
+    for (size_t l = 0; l < json_array_size(bases) && !r->status; l++) {
+        double base = json_number_value(json_array_get(bases, l));
+        if (base == 0) c->rope_set[l] = IG_ROPE_LEFT_OUT;
+        if (base != 0 && base != c->rope_theta) ig_hf_refuse(r, "layer_rope_theta", "another base than 'rope_theta'");
+    }
+}
+
+/* Hunyuan 3; its first layers, which have no experts, are stated one by one. */
+static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
+    const json_t *kinds = ig_hf_get(r->root, "mlp_layer_types");
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_llama(r, c);
+    c->n_plain_layers = 1;
+    if (kinds && json_array_size(kinds) < (size_t)c->n_layers)
+        ig_hf_fail_kind(r, "mlp_layer_types", "a list with one item per layer");
+    for (int l = 0, is_dense = 1; kinds && l < c->n_layers && !r->status; l++) {
+        const char *kind = json_string_value(json_array_get(kinds, (size_t)l));
+        bool goes_on = is_dense && kind && strcmp(kind, "dense") == 0;
+        if (!goes_on && (!kind || strcmp(kind, "sparse") != 0)) ig_hf_refuse(r, "mlp_layer_types", kind ? kind : "?");
+        if (is_dense && !goes_on) c->n_plain_layers = l;
+        is_dense = goes_on;
+    }
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    read_experts(r, c, "moe_intermediate_size", 8);
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, "num_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->expert_scale = ig_hf_scale(r, "router_scaling_factor", 2.826);
+}
+
+static void read_mellum(ig_hf_reader *r, ig_config *c) {
+    const json_t *kinds = ig_hf_get(r->root, "mlp_layer_types");
+    c->n_kv_heads = 4;
+    c->head_dim = 128;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->rope_theta = 500000;
+    c->rope_local_theta = 10000;
+    read_llama(r, c);
+    if (ig_hf_get(r->root, "layer_types")) read_local_layers(r, c, 1, IG_ROPE_LOCAL, IG_ROPE_MAIN);
+    read_experts(r, c, "moe_intermediate_size", 8);
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    for (size_t l = 0; l < json_array_size(kinds); l++) {
+        const char *kind = json_string_value(json_array_get(kinds, l));
+        if (!kind || strcmp(kind, "sparse") != 0) ig_hf_refuse(r, "mlp_layer_types", kind ? kind : "?");
+    }
+}
+
 /* Experts' matrices lie there by columns, or gate and up in turns. */
 static void refuse_order(ig_hf_reader *r, ig_config *c) {
     r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' is supported as a GGUF file only", r->path,
@@ -295,18 +368,6 @@ static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
 }
 
-/* Which frequencies layers with a window and, where there are any, the others rotate by: unless "layer_types" says
- * which these are, all but every last of `pattern` have one. */
-static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
-    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
-    read_windows(r, c, window, 0);
-    for (int l = 0; l < c->n_layers && window; l++) {
-        if (!ig_hf_get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
-        c->rope_set[l] = (unsigned char)(c->window[l] ? local : other);
-    }
-}
-
 static void read_exaone4(ig_hf_reader *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->norm_eps = 1e-5f;
@@ -396,8 +457,14 @@ static const ig_hf_family families[] = {
      read_granite4,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
      NULL},
+    {"granite_swa",
+     read_granite_swa,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
+     NULL},
     {"hunyuan_v1_dense", read_hunyuan, {"use_qk_norm"}, NULL},
+    {"hy_v3", read_hy_v3, {"num_experts", "num_local_experts"}, NULL},
     {"llama", read_llama, {NULL}, NULL},
+    {"mellum", read_mellum, {"num_experts", "num_local_experts"}, NULL},
     {"minimax_m2", read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"ministral3", read_ministral3, {NULL}, NULL},
     {"mistral", read_mistral, {NULL}, NULL},

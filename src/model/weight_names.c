@@ -27,7 +27,7 @@ static const ig_weight_names gguf_names = {
     .down = "blk.%d.ffn_down",
     .attn_norm_after = "blk.%d.post_attention_norm",
     .ffn_norm_after = "blk.%d.post_ffw_norm",
-    .sinks = "blk.%d.attn_sinks",
+    .sinks = "blk.%d.attn_sinks.weight",
     .qkv = "blk.%d.attn_qkv",
     .gate_up = "blk.%d.ffn_up",
     .router = "blk.%d.ffn_gate_inp",
@@ -58,6 +58,7 @@ static const ig_weight_names hf_names = {
     .down = "layers.%d.mlp.down_proj",
     .attn_norm_after = "layers.%d.post_attention_layernorm",
     .ffn_norm_after = "layers.%d.post_feedforward_layernorm",
+    .sinks = "layers.%d.self_attn.sinks",
     .qkv = "layers.%d.self_attn.qkv_proj",
     .gate_up = "layers.%d.mlp.gate_up_proj",
     .router = "layers.%d.mlp.gate",
@@ -115,6 +116,14 @@ static void name_hunyuan(ig_weight_names *n) {
     n->k_norm = "layers.%d.self_attn.key_layernorm";
 }
 
+static void name_hy_v3(ig_weight_names *n) {
+    n->router = "layers.%d.mlp.router.gate";
+    n->router_bias = "layers.%d.mlp.expert_bias";
+    n->shared_gate = "layers.%d.mlp.shared_mlp.gate_proj";
+    n->shared_up = "layers.%d.mlp.shared_mlp.up_proj";
+    n->shared_down = "layers.%d.mlp.shared_mlp.down_proj";
+}
+
 static void name_mixtral(ig_weight_names *n) {
     n->router = "layers.%d.block_sparse_moe.gate";
     n->expert_gate = "layers.%d.block_sparse_moe.experts.%d.w1";
@@ -133,9 +142,16 @@ static const struct {
     const char *architecture;
     void (*name)(ig_weight_names *n);
 } families[] = {
-    {"ernie4_5_moe", name_ernie4_5_moe}, {"gemma3_text", name_gemma3},        {"glm4", name_glm4},
-    {"granitemoe", name_granitemoe},     {"granitemoehybrid", name_granite4}, {"hunyuan_v1_dense", name_hunyuan},
-    {"minimax_m2", name_minimax_m2},     {"mixtral", name_mixtral},           {"opt", name_opt},
+    {"ernie4_5_moe", name_ernie4_5_moe},
+    {"gemma3_text", name_gemma3},
+    {"glm4", name_glm4},
+    {"granitemoe", name_granitemoe},
+    {"granitemoehybrid", name_granite4},
+    {"hunyuan_v1_dense", name_hunyuan},
+    {"hy_v3", name_hy_v3},
+    {"minimax_m2", name_minimax_m2},
+    {"mixtral", name_mixtral},
+    {"opt", name_opt},
 };
 
 /* By which of the embedding's names the file has. A model that also sees pictures has its text part inside. */
@@ -157,6 +173,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
         /* Some families' files call it after what it follows. */
         if (c->norm_order == IG_NORMS_BEFORE && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
             out->ffn_norm = "blk.%d.post_attention_norm";
+        if (strcmp(c->architecture, "hy_v3") == 0) out->router_bias = "blk.%d.exp_probs_b";
         return;
     }
     for (size_t i = 0; i < IG_COUNT(families); i++)

@@ -298,7 +298,7 @@ static void bind_layer(binder *b, ig_layer *l, int i) {
     }
     l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
     if (c->has_sink_scores) {
-        const float *sinks = bind_part_vector(b, n->sinks, i, ".weight", c->n_heads, true);
+        const float *sinks = bind_part_vector(b, n->sinks, i, "", c->n_heads, true);
         if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
     }
     bind_experts(b, l, i);

@@ -16,7 +16,8 @@
 
 #define CONTRACTIONS "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 #define TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define MELLUM2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
+#define GPT2 MELLUM2 "|\\s+"
 #define LLAMA3 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" TAIL
 #define QWEN2 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" TAIL
 #define QWEN35                                                                            \
@@ -58,6 +59,7 @@ static const struct known {
      0,
      {GPT2}},
     {"smollm starcoder refact command-r codeshell exaone minerva-7b", 0, {"\\p{N}", GPT2}},
+    {"mellum2", 0, {"\\p{N}", MELLUM2}},
     {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", IGNORE_MERGES | ADD_BOS, {LLAMA3}},
     {"dbrx smaug-bpe chatglm-bpe", 0, {LLAMA3}},
     {"glm4 glm5", IGNORE_MERGES, {LLAMA3}},

@@ -229,6 +229,25 @@ static void reads_others(void **state) {
     assert_true(c.routing == IG_ROUTING_SOFTMAX_FIRST && c.n_experts == 8 && c.n_experts_used == 6 &&
                 c.d_ff_shared == 48);
     assert_true(c.n_plain_layers == 1 && c.d_ff_plain == 96 && c.rope == IG_ROPE_ADJACENT);
+#define GRANITE_SWA                                               \
+    "{\"model_type\":\"granite_swa\",\"sliding_window\":9," LLAMA \
+    ",\"rope_theta\":77,\"attention_multiplier\":0.5,"            \
+    "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"]"
+    c = from_json(GRANITE_SWA ",\"layer_rope_theta\":[0,77,77]}");
+    assert_true(c.has_sink_scores && c.tied && c.window[0] == 0 && c.window[1] == 9 && c.attn_scale == 0.5);
+    assert_true(c.rope_set[0] == IG_ROPE_LEFT_OUT && c.rope_set[1] == IG_ROPE_MAIN && c.rope_theta == 77);
+#define HY_V3 \
+    "{\"model_type\":\"hy_v3\",\"num_key_value_heads\":2," LLAMA ",\"moe_intermediate_size\":24,\"num_experts\":16"
+    c = from_json(HY_V3 ",\"mlp_layer_types\":[\"dense\",\"dense\",\"sparse\"]}");
+    assert_true(c.n_plain_layers == 2 && c.d_ff_plain == 96 && c.d_ff == 24 && c.d_ff_shared == 24);
+    assert_true(c.routing == IG_ROUTING_SIGMOID && c.expert_scale == 2.826 && from_json(HY_V3 "}").n_plain_layers == 1);
+    c = from_json("{\"model_type\":\"mellum\",\"num_key_value_heads\":2," LLAMA
+                  ",\"moe_intermediate_size\":24,\"num_experts\":16,\"sliding_window\":9,"
+                  "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\"],"
+                  "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":500,\"rope_type\":\"default\"},"
+                  "\"sliding_attention\":{\"rope_theta\":50,\"rope_type\":\"default\"}}}");
+    assert_true(c.rope_theta == 500 && c.rope_local_theta == 50 && c.window[0] == 9 && c.window[1] == 0);
+    assert_true(c.rope_set[0] == IG_ROPE_LOCAL && c.n_experts == 16 && c.d_ff == 24 && !c.is_share_of_all);
     c = from_json("{\"model_type\":\"minimax_m2\"," LLAMA
                   ",\"num_key_value_heads\":2,\"num_local_experts\":16,\"rotary_dim\":64,\"use_qk_norm\":true}");
     assert_true(c.routing == IG_ROUTING_SIGMOID && c.n_experts_used == 8 && c.head_norm == IG_HEAD_NORM_ALL &&
@@ -260,6 +279,10 @@ static void reads_text_parts(void **state) {
          "quantization_config"},
         {GRANITE4 ",\"layer_types\":[\"attention\",\"mamba\",\"attention\"]}", "mamba"},
         {GRANITE4 "}", "layer_types"},
+        {GRANITE_SWA ",\"layer_rope_theta\":[0,77,78]}", "layer_rope_theta"},
+        {GRANITE_SWA ",\"layer_rope_theta\":[0]}", "layer_rope_theta"},
+        {HY_V3 ",\"mlp_layer_types\":[\"dense\",\"sparse\",\"dense\"]}", "mlp_layer_types"},
+        {HY_V3 ",\"mlp_layer_types\":[\"dense\"]}", "mlp_layer_types"},
         {ERNIE_MOE ",\"moe_layer_interval\":2}", "moe_layer_interval"},
         {ERNIE_MOE ",\"moe_layer_end_index\":1}", "moe_layer_end_index"},
         {"{\"model_type\":\"gemma3\",\"text_config\":7}", "text_config"},

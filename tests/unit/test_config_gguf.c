@@ -209,6 +209,17 @@ static void reads_gguf_of_others(void **state) {
     assert_true(from_tiny(&t).rope == IG_ROPE_NONE);
     tiny_array(&t, "granite.attention.head_count_kv", IG_GGUF_I32, 2, ((int32_t[]){1, 2}), 8);
     refuses_tiny(&t, "granite.attention.head_count_kv");
+    t = tiny_as("granite_swa");
+    tiny_f32(&t, "granite_swa.attention.scale", 0.25f);
+    tiny_u32(&t, "granite_swa.block_count", 2);
+    tiny_u32(&t, "granite_swa.attention.sliding_window", 16);
+    tiny_array(&t, "granite_swa.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\0\1", 2);
+    tiny_array(&t, "granite_swa.attention.rope_pattern", IG_GGUF_BOOL, 2, "\0\1", 2);
+    c = from_tiny(&t);
+    assert_true(c.has_sink_scores && c.attn_scale == 0.25 && c.window[0] == 0 && c.window[1] == 16);
+    assert_true(c.rope_set[0] == IG_ROPE_LEFT_OUT && c.rope_set[1] == IG_ROPE_MAIN);
+    tiny_array(&t, "granite_swa.attention.rope_pattern", IG_GGUF_BOOL, 1, "\0", 1);
+    refuses_tiny(&t, "granite_swa.attention.rope_pattern");
     t = tiny_as("hunyuan-dense");
     c = from_tiny(&t);
     assert_true(c.rotates_first && c.head_norm == IG_HEAD_NORM_EACH);
@@ -242,6 +253,29 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.d_ff == 24 && c.d_ff_shared == 48 && c.rope == IG_ROPE_ADJACENT);
     tiny_u32(&t, "ernie4_5-moe.interleave_moe_layer_step", 2);
     refuses_tiny(&t, "interleave_moe_layer_step");
+
+    t = tiny_as("hy_v3");
+    tiny_u32(&t, "hy_v3.block_count", 3);
+    tiny_u32(&t, "hy_v3.expert_count", 4);
+    tiny_u32(&t, "hy_v3.expert_used_count", 2);
+    tiny_u32(&t, "hy_v3.expert_feed_forward_length", 24);
+    tiny_u32(&t, "hy_v3.expert_shared_feed_forward_length", 48);
+    tiny_raw(&t, "hy_v3.expert_weights_norm", IG_GGUF_BOOL, "\1", 1);
+    tiny_add(&t, "blk.1.ffn_gate_inp.weight", IG_TYPE_F32, TINY_D, 4);
+    c = from_tiny(&t);
+    assert_true(c.n_plain_layers == 1 && c.d_ff_plain == TINY_FF && c.d_ff == 24 && c.d_ff_shared == 48);
+    assert_true(c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all && c.head_norm == IG_HEAD_NORM_EACH);
+
+    t = tiny_as("mellum");
+    tiny_u32(&t, "mellum.block_count", 4);
+    tiny_u32(&t, "mellum.expert_count", 4);
+    tiny_u32(&t, "mellum.expert_used_count", 2);
+    tiny_u32(&t, "mellum.expert_feed_forward_length", 24);
+    tiny_u32(&t, "mellum.attention.sliding_window", 16);
+    tiny_f32(&t, "mellum.rope.freq_base_swa", 5000);
+    c = from_tiny(&t);
+    assert_true(c.n_experts == 4 && c.d_ff == 24 && c.window[0] == 16 && c.window[3] == 0);
+    assert_true(c.rope_local_theta == 5000 && c.rope_set[0] == IG_ROPE_LOCAL && c.rope_set[3] == IG_ROPE_MAIN);
 
     t = tiny_as("mistral3");
     c = from_tiny(&t);
