@@ -32,7 +32,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           GraniteMoeConfig, GraniteMoeForCausalLM, MixtralConfig, MixtralForCausalLM,
                           OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
                           Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM,
-                          Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
+                          AfmoeConfig, AfmoeForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Glm4Config, Glm4ForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM,
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
                           SeedOssConfig, SeedOssForCausalLM, GlmConfig, GlmForCausalLM,
@@ -268,6 +268,15 @@ def build(name):
                                attention_multiplier=0.05, logits_scaling=0.75, sliding_window=24,
                                layer_rope_theta=[0, 10000.0, 10000.0, 10000.0])
         return GraniteSWAForCausalLM(cfg), torch.bfloat16
+    if name == "afmoe":           # sigmoids gate attention, norms around, layers without a window do not rotate
+        cfg = AfmoeConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+                          num_key_value_heads=2, head_dim=32, max_position_embeddings=256, rope_theta=10000.0,
+                          moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2, num_shared_experts=1,
+                          num_dense_layers=1, route_scale=1.5, sliding_window=24, mup_enabled=True)
+        model = AfmoeForCausalLM(cfg)
+        for layer in model.model.layers[1:]:
+            torch.nn.init.normal_(layer.mlp.expert_bias, std=0.1)
+        return model, torch.bfloat16
     if name == "gemma3-pictures":
         text = dict(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=2,
                     num_key_value_heads=1, head_dim=32, query_pre_attn_scalar=32, max_position_embeddings=256,
@@ -372,7 +381,7 @@ def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
              "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss",
              "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss", "glm",
-             "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa",
+             "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:

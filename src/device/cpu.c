@@ -294,6 +294,9 @@ static void activate_task(void *arg, int task, int thread) {
         case IG_SILU_GATED:
             k->silu_mul(gate, j->rows.x + at, n);
             break;
+        case IG_SIGMOID_GATED:
+            k->sigmoid_mul(gate, j->rows.x + at, n);
+            break;
         case IG_GELU_GATED:
             k->gelu_mul(gate, j->rows.x + at, n);
             break;

@@ -240,10 +240,11 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
 }
 
 typedef enum ig_activation {
-    IG_SILU_GATED, /* gate = silu(gate) * up */
-    IG_GELU_GATED, /* gate = gelu(gate) * up, in its tanh form */
-    IG_SWIGLU_OAI, /* the gate of gpt-oss (kernel/kernel.h) */
-    IG_RELU,       /* gate = max(gate, 0) */
+    IG_SILU_GATED,    /* gate = silu(gate) * up */
+    IG_SIGMOID_GATED, /* gate = sigmoid(gate) * up */
+    IG_GELU_GATED,    /* gate = gelu(gate) * up, in its tanh form */
+    IG_SWIGLU_OAI,    /* the gate of gpt-oss (kernel/kernel.h) */
+    IG_RELU,          /* gate = max(gate, 0) */
 } ig_activation;
 
 /* Where memory lies. */
@@ -320,7 +321,7 @@ typedef struct ig_device_ops {
      * the host's. */
     void (*add_rows)(ig_device *d, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                      int n);
-    /* n floats of a feed-forward layer, in place; `up` is of the gated ones. */
+    /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
     /* The largest magnitude of each of n_x arrays, to out [n_x] in memory of the host that the device has given;
      * infinite or NaN if any is. */

@@ -95,6 +95,10 @@ static __m256 gate_lanes(__m256 gate, __m256 at, __m256 up) {
 }
 
 static __m256 silu_mul(__m256 gate, __m256 up) { return gate_lanes(gate, gate, up); }
+static __m256 sigmoid_mul(__m256 gate, __m256 up) {
+    __m256 lost = _mm256_mul_ps(gate, _mm256_setzero_ps());
+    return _mm256_add_ps(gate_lanes(_mm256_set1_ps(1.0f), gate, up), lost);
+}
 
 static __m256 gelu_mul(__m256 gate, __m256 up) {
     __m256 third = _mm256_mul_ps(_mm256_set1_ps(IG_GELU_3), gate);
@@ -117,6 +121,7 @@ static inline void multiply_gates(float *gate, const float *up, int n, __m256 (*
     _mm256_maskstore_ps(gate + i, lanes, v);
 }
 
+static void sigmoid_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, sigmoid_mul); }
 static void silu_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
 static void gelu_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
 static void swiglu_oai_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
@@ -228,6 +233,7 @@ void ig_kernels_fill_vector_avx2(ig_kernels *k) {
     k->layer_norm = layer_norm_avx2;
     k->add = add_avx2;
     k->add_scaled = add_scaled_avx2;
+    k->sigmoid_mul = sigmoid_mul_avx2;
     k->silu_mul = silu_mul_avx2;
     k->gelu_mul = gelu_mul_avx2;
     k->swiglu_oai = swiglu_oai_avx2;

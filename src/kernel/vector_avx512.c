@@ -93,6 +93,10 @@ static __m512 gate_lanes(__m512 gate, __m512 at, __m512 up) {
 }
 
 static __m512 silu_mul(__m512 gate, __m512 up) { return gate_lanes(gate, gate, up); }
+static __m512 sigmoid_mul(__m512 gate, __m512 up) {
+    __m512 lost = _mm512_mul_ps(gate, _mm512_setzero_ps());
+    return _mm512_add_ps(gate_lanes(_mm512_set1_ps(1.0f), gate, up), lost);
+}
 
 static __m512 gelu_mul(__m512 gate, __m512 up) {
     __m512 third = _mm512_mul_ps(_mm512_set1_ps(IG_GELU_3), gate);
@@ -114,6 +118,7 @@ static inline void multiply_gates(float *gate, const float *up, int n, __m512 (*
     }
 }
 
+static void sigmoid_mul_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, sigmoid_mul); }
 static void silu_mul_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
 static void gelu_mul_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
 static void swiglu_oai_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
@@ -213,6 +218,7 @@ void ig_kernels_fill_vector_avx512(ig_kernels *k) {
     k->layer_norm = layer_norm_avx512;
     k->add = add_avx512;
     k->add_scaled = add_scaled_avx512;
+    k->sigmoid_mul = sigmoid_mul_avx512;
     k->silu_mul = silu_mul_avx512;
     k->gelu_mul = gelu_mul_avx512;
     k->swiglu_oai = swiglu_oai_avx512;

@@ -81,6 +81,9 @@ static float32x4_t gate_lanes(float32x4_t gate, float32x4_t at, float32x4_t up) 
 }
 
 static float32x4_t silu_mul(float32x4_t gate, float32x4_t up) { return gate_lanes(gate, gate, up); }
+static float32x4_t sigmoid_mul(float32x4_t gate, float32x4_t up) {
+    return vaddq_f32(gate_lanes(vdupq_n_f32(1.0f), gate, up), vmulq_n_f32(gate, 0));
+}
 
 static float32x4_t gelu_mul(float32x4_t gate, float32x4_t up) {
     float32x4_t third = vmulq_f32(vdupq_n_f32(IG_GELU_3), gate);
@@ -100,6 +103,7 @@ static inline void multiply_gates(float *gate, const float *up, int n, float32x4
     if (i < n) store_first(gate + i, of(load_first(gate + i, n - i, 0), load_first(up + i, n - i, 0)), n - i);
 }
 
+static void sigmoid_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, sigmoid_mul); }
 static void silu_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
 static void gelu_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
 static void swiglu_oai_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
@@ -184,6 +188,7 @@ void ig_kernels_fill_vector_neon(ig_kernels *k) {
     k->layer_norm = layer_norm_neon;
     k->add = add_neon;
     k->add_scaled = add_scaled_neon;
+    k->sigmoid_mul = sigmoid_mul_neon;
     k->silu_mul = silu_mul_neon;
     k->gelu_mul = gelu_mul_neon;
     k->swiglu_oai = swiglu_oai_neon;

@@ -34,6 +34,10 @@ static void add_scaled_scalar(float *y, const float *x, float scale, int n) {
     for (int i = 0; i < n; i++) y[i] += scale * x[i];
 }
 
+static void sigmoid_mul_scalar(float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) gate[i] = 1 / (1.0f + expf(-gate[i])) * up[i] + 0 * gate[i];
+}
+
 static void silu_mul_scalar(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
@@ -156,6 +160,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->layer_norm = layer_norm_scalar;
     k->add = add_scalar;
     k->add_scaled = add_scaled_scalar;
+    k->sigmoid_mul = sigmoid_mul_scalar;
     k->silu_mul = silu_mul_scalar;
     k->gelu_mul = gelu_mul_scalar;
     k->swiglu_oai = swiglu_oai_scalar;

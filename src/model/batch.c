@@ -30,6 +30,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     ig_space *a = &b->space;
     b->h = ig_space_device(a, rows * d * sizeof(float));
     b->x = ig_space_device(a, rows * (d > heads ? d : heads) * sizeof(float));
+    b->gate = c->has_attn_gate ? ig_space_device(a, rows * heads * sizeof(float)) : NULL;
     b->y = ig_space_device(a, rows * d * sizeof(float));
     b->wide = ig_space_device(a, wide * sizeof(float));
     ig_routes_lay_out(a, &b->routes, c, need->max_rows, b->ffn_rows);

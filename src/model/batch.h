@@ -44,7 +44,8 @@ typedef struct ig_batch {
     atomic_size_t bytes; /* of it, for other threads */
     float *h;            /* [max_rows][d_model] residual stream */
     float *x; /* [max_rows][max(d_model, d_embed, n_heads head_dim)] normed input of a sublayer; attention's output */
-    float *y; /* [max_rows][max(d_model, d_embed)] output of a sublayer */
+    float *gate;          /* [max_rows][n_heads head_dim] of attention, if the model has any */
+    float *y;             /* [max_rows][max(d_model, d_embed)] output of a sublayer */
     ig_step_scratch rows; /* queries, keys and values; rows.out is x */
     int ffn_rows;         /* IG_FFN_ROWS or IG_FFN_ROWS_THERE */
     float *wide;          /* gate and up [ffn_rows][d_ff] each */

@@ -63,6 +63,7 @@ typedef struct ig_config {
     int d_ff_shared;      /* with experts: all tokens go through one of this width as well; 0: there is none */
     ig_routing routing;   /* with experts */
     double expert_scale;  /* of all shares; 1: nothing */
+    bool has_attn_gate;   /* sigmoids of one more projection multiply what attention gives (Trinity) */
     bool has_sink_scores; /* each query head has a learned one (ig_attention) */
     bool is_share_of_all; /* experts' shares do not add up to 1, as those of all of them do */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add

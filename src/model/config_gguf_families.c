@@ -233,8 +233,8 @@ static void read_qwen3moe(ig_section *r, ig_config *c) {
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
-/* GLM 4.5 to 4.7. The first layers have no experts, and the last one of a file may guess tokens ahead. */
-static void read_glm4moe(ig_section *r, ig_config *c) {
+/* The first layers have no experts, and the last one of a file may guess tokens ahead. */
+static void read_later_experts(ig_section *r, ig_config *c) {
     bool is_normed = false;
     int n_plain = ig_section_count(r, "leading_dense_block_count", c->n_layers - 1);
     c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
@@ -247,15 +247,31 @@ static void read_glm4moe(ig_section *r, ig_config *c) {
     ig_gguf_bool(r->g, ig_section_name(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
     c->is_share_of_all = !is_normed;
     read_sigmoid_experts(r, c);
+}
+
+/* GLM 4.5 to 4.7. */
+static void read_glm4moe(ig_section *r, ig_config *c) {
+    read_later_experts(r, c);
     read_no_window(r, c);
     if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
+}
+
+/* Trinity. */
+static void read_afmoe(ig_section *r, ig_config *c) {
+    read_later_experts(r, c);
+    c->norm_order = IG_NORMS_AROUND;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->has_attn_gate = true;
+    c->embed_scale = sqrt((double)c->d_model);
+    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
 /* Hunyuan 3. No key says how many of the first layers have no router. */
 static void read_hy_v3(ig_section *r, ig_config *c) {
     char name[64];
     int n = 0, d_ff = c->d_ff;
-    read_glm4moe(r, c);
+    read_later_experts(r, c);
+    read_no_window(r, c);
     for (; n < c->n_layers - 1; n++) {
         snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", n);
         if (ig_gguf_tensor(r->g, name)) break;
@@ -281,6 +297,11 @@ static void read_smollm3(ig_section *r, ig_config *c) {
 /* ---- the table -------------------------------------------------------------------------------- */
 
 static const ig_gguf_family families[] = {
+    {"afmoe",
+     IG_ROPE_HALF,
+     read_afmoe,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_count", "expert_weights_norm",
+      "expert_weights_scale", "leading_dense_block_count"}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
     {"ernie4_5-moe",
      IG_ROPE_ADJACENT,

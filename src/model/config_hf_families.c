@@ -214,6 +214,27 @@ static void read_granite4(ig_hf_reader *r, ig_config *c) {
     }
 }
 
+/* Trinity. Layers without a window do not rotate. */
+static void read_afmoe(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    c->norm_eps = 1e-5f;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->head_dim = 128;
+    c->has_attn_gate = true;
+    read_llama(r, c);
+    if (ig_hf_bool(r, "mup_enabled", false)) c->embed_scale = sqrt((double)c->d_model);
+    read_local_layers(r, c, ig_hf_int(r, r->root, "global_attn_every_n_layers", IG_MAX_LAYERS, 4), IG_ROPE_MAIN,
+                      IG_ROPE_LEFT_OUT);
+    c->n_plain_layers = ig_hf_count(r, "num_dense_layers", c->n_layers - 1, 1);
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    read_experts(r, c, "moe_intermediate_size", 6);
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, "num_shared_experts", IG_MAX_WIDTH / c->d_ff, 2);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "route_norm", true);
+    c->expert_scale = ig_hf_scale(r, "route_scale", 1);
+    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+}
+
 /* Windows and sinks. Bases of layers are one by one, 0 where one does not rotate. */
 static void read_granite_swa(ig_hf_reader *r, ig_config *c) {
     const json_t *bases = ig_hf_get(r->root, "layer_rope_theta");
@@ -437,6 +458,7 @@ static const ig_config gemma3_sizes = {
     .n_vocab = 262208, .d_model = 2304, .d_ff = 9216, .n_layers = 26, .n_heads = 8, .n_ctx_train = 131072};
 
 static const ig_hf_family families[] = {
+    {"afmoe", read_afmoe, {"num_experts", "num_local_experts"}, NULL},
     {"ernie4_5", read_ernie4_5, {NULL}, NULL},
     {"ernie4_5_moe", read_ernie4_5_moe, {NULL}, NULL},
     {"exaone4", read_exaone4, {NULL}, NULL},

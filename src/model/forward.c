@@ -170,13 +170,14 @@ static void place_queries(const forward *f, float *q, const ig_layer *w, int fir
     place_heads(f, q, f->c->n_heads, w->q_norm, true, first);
 }
 
-/* Keys and values of all rows, queries of those that attend. */
+/* Keys and values of all rows, queries of those that attend, and what gates their attention. */
 static void project(const forward *f, const ig_layer *w, const float *x) {
     float *of[] = {f->b->rows.k.dev, f->b->rows.v.dev, f->b->rows.q.dev}, *k = of[0], *q = of[2];
     const ig_matrix *from[] = {&w->k, &w->v, &w->q};
     int first = f->step.first_row;
     multiply_each(f, of, from, first ? 2 : 3, x, 0);
     if (first) multiply_each(f, of + 2, from + 2, 1, x, first);
+    if (w->attn_gate.w) multiply_each(f, &f->b->gate, (const ig_matrix *[]){&w->attn_gate}, 1, x, first);
     place_queries(f, q, w, first);
     place_heads(f, k, f->c->n_kv_heads, w->k_norm, false, 0);
 }
@@ -465,6 +466,14 @@ static void tap(const forward *f, ig_tap_place at) {
     if (f->b->tap && any_left(f)) f->b->tap(f->b->tap_user, at, f->step.layer);
 }
 
+/* What attention gave times the sigmoids of its gate. */
+static const float *gate_attention(const forward *f) {
+    size_t width = (size_t)f->c->n_heads * (size_t)f->c->head_dim, at = (size_t)f->step.first_row * width;
+    float *gate = f->b->gate;
+    f->dev->ops->activate(f->dev, IG_SIGMOID_GATED, gate + at, f->b->x + at, (size_t)f->n_rows * width - at);
+    return gate;
+}
+
 static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
     ig_step_take_guesses(&f->step);
@@ -486,7 +495,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     status = ig_step_attend(&f->step, err);
     if (status) return status;
-    multiply(f, b->y, &w->o, b->x);
+    multiply(f, b->y, &w->o, w->attn_gate.w ? gate_attention(f) : b->x);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     tap(f, IG_TAP_ATTENTION);
     add_part(f, &w->attn_norm_after, &w->attn_norm);

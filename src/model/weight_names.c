@@ -27,6 +27,7 @@ static const ig_weight_names gguf_names = {
     .down = "blk.%d.ffn_down",
     .attn_norm_after = "blk.%d.post_attention_norm",
     .ffn_norm_after = "blk.%d.post_ffw_norm",
+    .attn_gate = "blk.%d.attn_gate",
     .sinks = "blk.%d.attn_sinks.weight",
     .qkv = "blk.%d.attn_qkv",
     .gate_up = "blk.%d.ffn_up",
@@ -58,6 +59,7 @@ static const ig_weight_names hf_names = {
     .down = "layers.%d.mlp.down_proj",
     .attn_norm_after = "layers.%d.post_attention_layernorm",
     .ffn_norm_after = "layers.%d.post_feedforward_layernorm",
+    .attn_gate = "layers.%d.self_attn.gate_proj",
     .sinks = "layers.%d.self_attn.sinks",
     .qkv = "layers.%d.self_attn.qkv_proj",
     .gate_up = "layers.%d.mlp.gate_up_proj",
@@ -88,6 +90,13 @@ static const ig_weight_names opt_names = {
 };
 
 /* ---- what families call otherwise in Hugging Face's files ------------------------------------- */
+
+static void name_afmoe(ig_weight_names *n) {
+    n->ffn_norm = "layers.%d.pre_mlp_layernorm";
+    n->ffn_norm_after = "layers.%d.post_mlp_layernorm";
+    n->router = "layers.%d.mlp.router.gate";
+    n->router_bias = "layers.%d.mlp.expert_bias";
+}
 
 static void name_ernie4_5_moe(ig_weight_names *n) {
     n->router_bias = "layers.%d.mlp.moe_statics.e_score_correction_bias";
@@ -142,6 +151,7 @@ static const struct {
     const char *architecture;
     void (*name)(ig_weight_names *n);
 } families[] = {
+    {"afmoe", name_afmoe},
     {"ernie4_5_moe", name_ernie4_5_moe},
     {"gemma3_text", name_gemma3},
     {"glm4", name_glm4},

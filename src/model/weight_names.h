@@ -16,7 +16,8 @@ typedef struct ig_weight_names {
     const char *head; /* whole */
     const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
     const char *attn_norm_after, *ffn_norm_after;
-    const char *sinks;         /* with its suffix */
+    const char *sinks; /* with its suffix */
+    const char *attn_gate;
     const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
     /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
     const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;

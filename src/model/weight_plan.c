@@ -10,7 +10,8 @@
 #include "base/error.h"
 
 enum {
-    LAYER_OTHERS = 8, /* matrices of a layer beside those of experts */
+    LAYER_ATTENTION = 5,
+    LAYER_OTHERS = LAYER_ATTENTION + 4, /* matrices of a layer beside those of experts */
 };
 
 /* Where matrices are found. */
@@ -34,10 +35,13 @@ static int count_parts(const ig_layer *w, bool with_experts) { return w->router.
 
 static ig_status add_layer(ig_weight_group *g, ig_layer *w, const listing *l, ig_error *err) {
     ig_ffn *shared = &w->shared;
-    ig_matrix *const first[LAYER_OTHERS] = {&w->q,      &w->k,         &w->v,       &w->o,
+    ig_matrix *const first[LAYER_OTHERS] = {&w->q,      &w->k,         &w->v,       &w->attn_gate, &w->o,
                                             &w->router, &shared->gate, &shared->up, &shared->down};
     ig_status s = IG_OK;
-    for (int i = 0; i < LAYER_OTHERS && !s; i++) s = add(g, first[i], l, l->panels, err);
+    for (int i = 0; i < LAYER_OTHERS && !s; i++) {
+        s = add(g, first[i], l, l->panels, err);
+        if (i == LAYER_ATTENTION - 1) g->n_attention = g->n;
+    }
     for (int i = 0; i < IG_FFN_MATRICES * count_parts(w, l->with_experts) && !s; i++) {
         ig_ffn *e = &w->experts[i / IG_FFN_MATRICES];
         s = add(g, (ig_matrix *[IG_FFN_MATRICES]){&e->gate, &e->up, &e->down}[i % IG_FFN_MATRICES], l, l->panels, err);

@@ -296,6 +296,7 @@ static void bind_layer(binder *b, ig_layer *l, int i) {
         l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
         l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
     }
+    if (c->has_attn_gate) l->attn_gate = bind_matrix(b, n->attn_gate, i, n_q, c->d_model);
     l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
     if (c->has_sink_scores) {
         const float *sinks = bind_part_vector(b, n->sinks, i, "", c->n_heads, true);

@@ -25,6 +25,8 @@ typedef struct ig_layer {
     ig_norm_weights attn_norm, ffn_norm;             /* absent in IG_NORMS_OF_PARTS */
     ig_norm_weights attn_norm_after, ffn_norm_after; /* of what both give; absent in other orders */
     ig_matrix q, k, v, o;
+    ig_matrix
+        attn_gate; /* [n_heads head_dim][d_model] its sigmoids multiply what attention gives; absent in most models */
     const float *q_norm, *k_norm; /* [head_dim], or of all heads; NULL: none (ig_head_norm) */
     ig_matrix router;             /* [n_experts][d_model]; absent where one feed-forward layer is for all tokens */
     const float *router_bias;     /* [n_experts] counts where experts are chosen, not in their shares; NULL: none */

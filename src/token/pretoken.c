@@ -30,6 +30,13 @@
 #define DEEPSEEK3                                                                                        \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
     " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+/* Groups of three digits from the end of a number, so that the first one may have fewer. */
+#define DIGITS_FROM_END "(?<!\\p{N})\\p{N}{1,2}(?=(?:\\p{N}{3})*+(?!\\p{N}))|\\p{N}{3}"
+#define ASIAN                                                                       \
+    "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{8c48}-\\x{faff}\\x{3040}-\\x{309f}" \
+    "\\x{30a0}-\\x{30ff}\\x{ff65}-\\x{ff9f}\\x{2f00}-\\x{2fdf}\\x{e40}-\\x{e7f}"    \
+    "\\x{e80}-\\x{eff}\\x{1780}-\\x{17ff}\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}"    \
+    "\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{d7af}\\x{1100}-\\x{11ff}]+"
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define FOLDED "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -66,6 +73,7 @@ static const struct known {
     {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen solar-open", 0, {QWEN2}},
     {"qwen35", 0, {QWEN35}},
     {"deepseek-coder", 0, {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+", "\\p{N}"}},
+    {"afmoe", 0, {DIGITS_FROM_END, ASIAN, DEEPSEEK3}},
     {"deepseek-v3 hunyuan-dense", 0, {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}},
     {"seed-coder", 0, {SEED_CODER}},
     {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {GPT4O}},

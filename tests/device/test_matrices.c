@@ -330,7 +330,8 @@ static void elements(void **state) {
     static const struct {
         ig_activation kind;
         const char *name;
-    } gated[] = {{IG_SILU_GATED, "silu"}, {IG_GELU_GATED, "gelu"}, {IG_SWIGLU_OAI, "swiglu_oai"}};
+    } gated[] = {
+        {IG_SILU_GATED, "silu"}, {IG_SIGMOID_GATED, "sigmoid"}, {IG_GELU_GATED, "gelu"}, {IG_SWIGLU_OAI, "swiglu_oai"}};
     for (size_t i = 0; i < 4; i++)
         for (int strange = 0; strange < 2; strange++) {
             both x = make_both(sizes[i], 20), y = make_both(sizes[i], 3);

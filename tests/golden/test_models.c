@@ -327,6 +327,7 @@ int main(void) {
         MODEL("gpt-oss"),
         MODEL("glm4moe"),
         MODEL("mistral-wide"),
+        MODEL("afmoe"),
         MODEL("hy-v3"),
         MODEL("mellum"),
         MODEL("granite-swa"),

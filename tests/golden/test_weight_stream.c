@@ -243,6 +243,7 @@ int main(void) {
         {"granitemoe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/granitemoe"},
         {"mixtral", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/mixtral"},
         {"glm4moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/glm4moe"},
+        {"afmoe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/afmoe"},
         {"gpt-oss", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/gpt-oss/model.gguf"},
         cmocka_unit_test(too_little_is_refused),
         cmocka_unit_test(loading_is_told_to_its_end),

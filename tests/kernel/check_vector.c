@@ -92,6 +92,11 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     for (int i = 0; i < n; i++)
         if (check_int(c, 0, 7) == 0) x[i] = edges[check_int(c, 0, (int)IG_COUNT(edges) - 1)];
     memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) want[i] = 1 / (1 + exp(-(double)x[i])) * y[i];
+    c->k->sigmoid_mul(out, y, n);
+    compare(c, "sigmoid_mul", out, want, n, 6e-7, 1e-35);
+
+    memcpy(out, x, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) want[i] = x[i] / (1 + exp(-(double)x[i])) * y[i];
     c->k->silu_mul(out, y, n);
     compare(c, "silu_mul", out, want, n, 6e-7, 1e-35);
@@ -116,6 +121,7 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->add(x, y, n);
     c->k->add_scaled(x, y, 2, n);
     c->k->relu(x, n);
+    c->k->sigmoid_mul(x, y, n);
     c->k->silu_mul(x, y, n);
     c->k->gelu_mul(x, y, n);
     c->k->swiglu_oai(x, y, n);
@@ -288,6 +294,9 @@ static void check_not_finite(check *c) {
             c->k->add_scaled(y, x, 0, n);
             check_that(c, !isfinite(y[at]), "add_scaled n=%d: 0 times %g is %g", n, odd[j], y[at]);
             memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->sigmoid_mul(y, ones, n);
+            check_that(c, !isfinite(y[at]), "sigmoid_mul n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
             c->k->silu_mul(y, ones, n);
             check_that(c, !isfinite(y[at]), "silu_mul n=%d: %g became %g", n, odd[j], y[at]);
             memcpy(y, x, (size_t)n * sizeof *y);
@@ -298,6 +307,9 @@ static void check_not_finite(check *c) {
             check_that(c, !isfinite(y[at]), "swiglu_oai n=%d: %g became %g", n, odd[j], y[at]);
             c->k->silu_mul(ones, x, n);
             check_that(c, !isfinite(ones[at]), "silu_mul n=%d: times %g is %g", n, odd[j], ones[at]);
+            ones[at] = 1;
+            c->k->sigmoid_mul(ones, x, n);
+            check_that(c, !isfinite(ones[at]), "sigmoid_mul n=%d: times %g is %g", n, odd[j], ones[at]);
             ones[at] = 1;
             c->k->swiglu_oai(ones, x, n);
             check_that(c, !isfinite(ones[at]), "swiglu_oai n=%d: times %g is %g", n, odd[j], ones[at]);

@@ -236,6 +236,12 @@ static void reads_others(void **state) {
     c = from_json(GRANITE_SWA ",\"layer_rope_theta\":[0,77,77]}");
     assert_true(c.has_sink_scores && c.tied && c.window[0] == 0 && c.window[1] == 9 && c.attn_scale == 0.5);
     assert_true(c.rope_set[0] == IG_ROPE_LEFT_OUT && c.rope_set[1] == IG_ROPE_MAIN && c.rope_theta == 77);
+    c = from_json("{\"model_type\":\"afmoe\"," LLAMA
+                  ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"num_experts\":16,"
+                  "\"global_attn_every_n_layers\":2,\"sliding_window\":9,\"route_scale\":2.5}");
+    assert_true(c.has_attn_gate && c.head_dim == 128 && c.embed_scale == 1 && c.expert_scale == 2.5);
+    assert_true(c.window[0] == 9 && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.window[1] == 0);
+    assert_true(c.n_plain_layers == 1 && c.n_experts_used == 6 && c.d_ff_shared == 48 && !c.is_share_of_all);
 #define HY_V3 \
     "{\"model_type\":\"hy_v3\",\"num_key_value_heads\":2," LLAMA ",\"moe_intermediate_size\":24,\"num_experts\":16"
     c = from_json(HY_V3 ",\"mlp_layer_types\":[\"dense\",\"dense\",\"sparse\"]}");

@@ -254,6 +254,18 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "ernie4_5-moe.interleave_moe_layer_step", 2);
     refuses_tiny(&t, "interleave_moe_layer_step");
 
+    t = tiny_as("afmoe");
+    tiny_u32(&t, "afmoe.block_count", 5);
+    tiny_u32(&t, "afmoe.expert_count", 4);
+    tiny_u32(&t, "afmoe.expert_used_count", 2);
+    tiny_u32(&t, "afmoe.expert_feed_forward_length", 24);
+    tiny_u32(&t, "afmoe.leading_dense_block_count", 1);
+    tiny_u32(&t, "afmoe.attention.sliding_window", 16);
+    c = from_tiny(&t);
+    assert_true(c.has_attn_gate && c.norm_order == IG_NORMS_AROUND && c.head_norm == IG_HEAD_NORM_EACH);
+    assert_true(c.window[0] == 16 && c.rope_set[0] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT);
+    assert_true(c.n_plain_layers == 1 && c.routing == IG_ROUTING_SIGMOID && fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12);
+
     t = tiny_as("hy_v3");
     tiny_u32(&t, "hy_v3.block_count", 3);
     tiny_u32(&t, "hy_v3.expert_count", 4);

@@ -51,7 +51,7 @@ static const struct {
     {"{" T("a", "", "[1]", "[0,4]") "}", 4, IG_E_UNSUPPORTED, "'a': dtype ''"},
     /* shapes */
     {"{" T("a", "F32", "4", "[0,16]") "}", 16, IG_E_FORMAT, "'a': 'shape'"},
-    {"{" T("a", "F32", "[1,1,1,1,1]", "[0,4]") "}", 4, IG_E_FORMAT, "'a': 'shape'"},
+    {"{" T("a", "F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", 4, IG_E_FORMAT, "'a': 'shape'"},
     {"{" T("a", "F32", "[0]", "[0,0]") "}", 4, IG_E_FORMAT, "'a': 'shape' item 0"},
     {"{" T("a", "F32", "[2,-1]", "[0,8]") "}", 8, IG_E_FORMAT, "'a': 'shape' item 1"},
     {"{" T("a", "F32", "[1.0]", "[0,4]") "}", 4, IG_E_FORMAT, "'a': 'shape' item 0"},

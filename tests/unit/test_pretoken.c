@@ -65,6 +65,11 @@ static void test_known(void **state) {
         {"llama-bpe", "I'M 12345\n\n  x_y (a)\r\n", "I|'M| |123|45|\n\n| | x|_y| (|a|)\r\n"},
         {"qwen2", "it'S 123\xe3\x80\x80z", "it|'S| |1|2|3|\xe3\x80\x80z"},
         {"qwen2", "  \n  \n a", "  \n  \n| a"},
+        {"afmoe", "a1234567 12 123", "a|1|234|567| |12| |123"},
+        {"afmoe", "x中文\xed\x95\x9c y", "x|中文\xed\x95\x9c| y"},
+        {"mellum2", "it's 12  x ", "it|'s| |1|2| | x| "},
+        {"minimax-m2", "camelCase 1234", "camel|Case| |123|4"},
+        {"seed-coder", "It's!\n\nx12", "It|'s|!|\n\n|x|1|2"},
         {"gpt-4o", "camelCase HTTPServer's x/y 1234", "camel|Case| HTTPServer's| x|/y| |123|4"},
         {"gpt-4o", "it'S x'\xc5\xbf \xc7\x85z A\xe4\xb8\xad//\n b",
          "it'S| x'\xc5\xbf| \xc7\x85z| A\xe4\xb8\xad|//\n| b"},
@@ -94,8 +99,9 @@ static void test_unknown_name(void **state) {
 /* Random Unicode text loses nothing under any known expression. */
 static void test_nothing_lost(void **state) {
     (void)state;
-    static const char *const names[] = {"gpt-2",  "smollm", "llama-bpe", "qwen2",       "tekken",
-                                        "gpt-4o", "falcon", "default",   "deepseek-v3", "qwen35"};
+    static const char *const names[] = {"gpt-2",  "smollm",  "llama-bpe", "qwen2",       "tekken",
+                                        "gpt-4o", "falcon",  "default",   "deepseek-v3", "qwen35",
+                                        "afmoe",  "mellum2", "seed-coder"};
     static const uint32_t bases[] = {0, 0x20, 0x41, 0x80, 0x300, 0x2000, 0x3000, 0x4e00, 0x1f600};
     ig_random random = {1};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {

@@ -21,9 +21,9 @@ static const char header[] =
     "{\"__metadata__\":{\"format\":\"pt\"},"
     "\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
     "\"b\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[24,32]},"
-    "\"c\":{\"dtype\":\"BF16\",\"shape\":[1,2,1,3],\"data_offsets\":[32,44]},"
-    "\"d\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[44,48]}}";
-enum { DATA_BYTES = 48 };
+    "\"c\":{\"dtype\":\"BF16\",\"shape\":[2,1,2,1,3],\"data_offsets\":[32,56]},"
+    "\"d\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[56,60]}}";
+enum { DATA_BYTES = 60 };
 
 static void check_tensor(const ig_safetensors *s, const char *name, ig_type type, int n_dims, uint64_t dim0,
                          uint64_t dim1, int first, size_t n_bytes) {
@@ -42,9 +42,10 @@ static void check_all(const ig_safetensors *s) {
     assert_int_equal(ig_safetensors_n_tensors(s), 4);
     check_tensor(s, "a", IG_TYPE_F32, 2, 3, 2, 0, 24);
     check_tensor(s, "b", IG_TYPE_F16, 1, 4, 1, 24, 8);
-    check_tensor(s, "c", IG_TYPE_BF16, 4, 3, 1, 32, 12);
-    check_tensor(s, "d", IG_TYPE_F32, 1, 1, 1, 44, 4);
+    check_tensor(s, "c", IG_TYPE_BF16, 4, 3, 1, 32, 24);
+    check_tensor(s, "d", IG_TYPE_F32, 1, 1, 1, 56, 4);
     assert_int_equal(ig_safetensors_tensor(s, "c")->dims[2], 2);
+    assert_int_equal(ig_safetensors_tensor(s, "c")->dims[3], 2); /* five: the last two count as one */
     assert_null(ig_safetensors_tensor(s, "e"));
     assert_null(ig_safetensors_tensor(s, "__metadata__"));
     assert_null(ig_safetensors_tensor_at(s, 4));

@@ -225,6 +225,8 @@ template <ig_activation kind>
 static __device__ __forceinline__ float activated(float gate, const float *up, size_t i) {
     if constexpr (kind == IG_SILU_GATED) {
         return gate / (1.0f + expf(-gate)) * up[i];
+    } else if constexpr (kind == IG_SIGMOID_GATED) {
+        return 1.0f / (1.0f + expf(-gate)) * up[i] + 0 * gate;
     } else if constexpr (kind == IG_GELU_GATED) {
         return gate / (1.0f + expf(-gate * (IG_GELU_1 + IG_GELU_3 * gate * gate))) * up[i];
     } else if constexpr (kind == IG_SWIGLU_OAI) {
@@ -310,6 +312,8 @@ static activations activations_of(ig_activation kind) {
     switch (kind) {
         case IG_SILU_GATED:
             return activations{activate<IG_SILU_GATED>, activate_to_codes<IG_SILU_GATED>};
+        case IG_SIGMOID_GATED:
+            return activations{activate<IG_SIGMOID_GATED>, activate_to_codes<IG_SIGMOID_GATED>};
         case IG_GELU_GATED:
             return activations{activate<IG_GELU_GATED>, activate_to_codes<IG_GELU_GATED>};
         case IG_SWIGLU_OAI:
