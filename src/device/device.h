@@ -137,7 +137,7 @@ typedef struct ig_head_shape {
 } ig_head_shape;
 
 /* Keys and values of n tokens of a sequence that are to be kept in a layer: rows 0 .. n - 1 of the views, which hold
- * nothing else. They get the form that ig_kv_write() of kv/rows.h gives them, and copies of their blocks end. */
+ * nothing else. They get the form that ig_kv_write() of kv/rows.h gives them, in copies of their blocks, too. */
 typedef struct ig_append {
     const float *k, *v;          /* [n][n_kv_heads][head_dim] the device's */
     const float *origin, *scale; /* of packed keys, as in ig_key_frame; or NULL */

@@ -8,15 +8,16 @@
  *
  * A copy is current. Whoever is about to write to a block says so first (ig_residency_forget()), and the device gives
  * up the copy before it looks at the block again. The store hands out bytes of blocks for writing in one place only,
- * which does so (ig_kv_open_block() of kv/memory_parts.h); an operation that writes to blocks ends their copies itself.
+ * which does so (ig_kv_open_block() of kv/memory_parts.h); an operation that keeps rows writes to blocks and to copies.
  * Blocks that are filled, rolled back, compacted or reused need no more care than that, and one that goes to the disk
  * and comes back keeps its copy.
  *
  * When a block is copied. Reading a row in place costs its bytes at every step, a copy the bytes of the whole block
- * once; how often the block will be wanted again nobody knows. It is copied when what was read in place of it since it
- * was last written has cost as much as the copy ("ski rental"): whatever comes, no more than twice the bytes of the
- * best choice cross the bus. Blocks of which everything is read are therefore copied at once, those of which a row or
- * two are wanted after some steps, and one that is still being filled, never.
+ * once; how often the block will be wanted again nobody knows. It is copied when what was read in place of it since the
+ * host last wrote it has cost as much as the copy ("ski rental"): whatever comes, no more than twice the bytes of the
+ * best choice cross the bus. Blocks of which everything is read are therefore copied at once, and those of which a row
+ * or two are wanted after some steps. One that is still being filled will be wanted by most steps to come: it is copied
+ * in the second step that reads it, unless the host has written to it in between.
  *
  * Which copy is given up. One that was not wanted in two whole steps, found by a hand that goes round a table's copies
  * at most once a step; if there is none, the block is read in place. So steps that want more than there is room for, as
@@ -43,7 +44,7 @@ typedef struct ig_residency_shape {
 /* A block in the books. As many rows as it has, or more, are paid only while a copy is asked for. */
 typedef struct ig_resident {
     uint32_t used; /* the step that last wanted it */
-    uint32_t paid; /* rows read in place since it was last written; of no use while it has a copy */
+    uint32_t paid; /* rows read in place since the host last wrote it; of no use while it has a copy */
 } ig_resident;
 
 /* Rows of a block that is worth a copy, which a job of the device's wants. */
@@ -76,7 +77,7 @@ enum {
 typedef struct ig_resident_books {
     uint8_t *copies;           /* [n_copies][copy_bytes] */
     const uint8_t **where;     /* [n_blocks] a copy's address plus 1, since its lines lie behind it; or the home, where
-                                  rows are read in place; NULL: written to since a list wanted it last */
+                                  rows are read in place; NULL: the host wrote it since a list wanted it */
     ig_resident *blocks;       /* [n_blocks] of no use where that is NULL */
     ig_resident_table *tables; /* [n_tables] */
     uint32_t *owner;           /* [n_copies] the block that got it last; current if that says so too */
