@@ -99,8 +99,9 @@ static void find_byte_tokens(ig_tokenizer *t) {
 }
 
 bool ig_tokenizer_names_end(ig_text text) {
-    static const char *const names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>",
-                                        "<|end|>",    "<end_of_turn>", "<|return|>", "<|call|>"};
+    static const char *const names[] = {"<|im_end|>",      "<|eot_id|>", "<|eom_id|>",    "<|endoftext|>",
+                                        "<|end_of_text|>", "<|end|>",    "<end_of_turn>", "<|return|>",
+                                        "<|call|>",        "<|calls|>",  "<|flush|>",     "[e~["};
     for (size_t i = 0; i < IG_COUNT(names); i++)
         if (ig_text_is(text, names[i])) return true;
     return false;

@@ -164,35 +164,52 @@ static ig_status set_template(const source *s, ig_text text) {
     return IG_OK;
 }
 
-static ig_status read_template(const source *s) {
-    ig_json_place at = {s->config_path.data, "chat_template", s->err};
-    ig_text text = {0}, name = {0};
-    bool has;
-    ig_status status = find_file(&has, s, "chat_template.jinja");
-    if (status) return status;
-    if (has) {
-        ig_buffer path = {0};
-        char *data = NULL;
-        size_t n;
-        status = join(&path, s, "chat_template.jinja");
-        if (!status) status = ig_file_read(&data, &n, path.data, (size_t)4 << 20, s->err);
-        if (!status) status = set_template(s, (ig_text){data, n});
-        free(data);
-        ig_buffer_close(&path);
-        return status;
-    }
-    const json_t *value = json_object_get(s->config, "chat_template");
+static ig_status read_jinja(const source *s) {
+    ig_buffer path = {0};
+    char *data = NULL;
+    size_t n;
+    ig_status status = join(&path, s, "chat_template.jinja");
+    if (!status) status = ig_file_read(&data, &n, path.data, (size_t)4 << 20, s->err);
+    if (!status) status = set_template(s, (ig_text){data, n});
+    free(data);
+    ig_buffer_close(&path);
+    return status;
+}
+
+/* The template of a configuration; text.data stays NULL if it has none. */
+static ig_status find_template(ig_text *text, const json_t *config, const char *path, ig_error *err) {
+    ig_json_place at = {path, "chat_template", err};
+    ig_text name = {0};
+    ig_status status = IG_OK;
+    const json_t *value = json_object_get(config, "chat_template");
     if (!json_is_array(value)) {
         at.field = "";
-        status = ig_json_text(s->config, "chat_template", &text, at);
+        return ig_json_text(config, "chat_template", text, at);
     }
     for (size_t i = 0; i < json_array_size(value) && !status; i++) { /* several, by name */
         const json_t *item = json_array_get(value, i);
         status = ig_json_text(item, "name", &name, at);
         if (!status && name.data && strcmp(name.data, "default") == 0)
-            status = ig_json_text(item, "template", &text, at);
+            status = ig_json_text(item, "template", text, at);
     }
-    return status || !text.data ? status : set_template(s, text);
+    return status;
+}
+
+/* Models that also see pictures may have it in a file of its own. */
+static ig_status read_template(const source *s) {
+    ig_text text = {0};
+    ig_buffer path = {0};
+    json_t *other = NULL;
+    bool has;
+    ig_status status = find_file(&has, s, "chat_template.jinja");
+    if (!status && has) return read_jinja(s);
+    if (!status) status = find_template(&text, s->config, s->config_path.data, s->err);
+    if (!status && !text.data) status = load_optional(&other, &path, s, "chat_template.json");
+    if (!status && other) status = find_template(&text, other, path.data, s->err);
+    if (!status && text.data) status = set_template(s, text);
+    json_decref(other);
+    ig_buffer_close(&path);
+    return status;
 }
 
 static ig_status build(source *s) {

@@ -16,8 +16,8 @@ typedef struct ig_tokenizer ig_tokenizer;
 ig_status ig_tokenizer_from_gguf(ig_tokenizer **out, const ig_gguf *g, ig_error *err);
 /* tokenizer.json, or vocab.json + merges.txt, or tokenizer.model; special ids, added tokens, end-of-generation set and
  * chat template also from tokenizer_config.json, added_tokens.json, special_tokens_map.json, generation_config.json,
- * chat_template.jinja where present. Added tokens from id `limit` on, for which a model has no row, are left out; 0:
- * none is. */
+ * chat_template.jinja, chat_template.json where present. Added tokens from id `limit` on, for which a model has no row,
+ * are left out; 0: none is. */
 ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, int32_t limit, ig_error *err);
 void ig_tokenizer_close(ig_tokenizer *t);
 

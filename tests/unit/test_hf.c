@@ -169,6 +169,30 @@ static void test_large_integers(void **state) {
 }
 
 /* <|end|> ends an answer, but not where others do that are for answers of several messages. */
+/* The first of three files that has one. */
+static void test_template_files(void **state) {
+    static const char *const files[][2] = {
+        {"chat_template.json", "{\"chat_template\": \"three\"}"},
+        {"tokenizer_config.json", "{\"chat_template\": \"two\"}"},
+        {"chat_template.jinja", "one"},
+    };
+    static const char tokenizer[] = BYTELEVEL("null") MODEL("", "\"a\": 0", "");
+    static const char *const wanted[] = {NULL, "three", "two", "one"};
+    temp_dir d = temp_dir_open();
+    (void)state;
+    temp_dir_write(&d, "tokenizer.json", tokenizer, strlen(tokenizer));
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        ig_tokenizer *t;
+        ig_error err;
+        if (i > 0) temp_dir_write(&d, files[i - 1][0], files[i - 1][1], strlen(files[i - 1][1]));
+        if (ig_tokenizer_from_hf(&t, d.path, 0, &err)) fail_msg("%s", err.text);
+        const char *template = ig_tokenizer_chat_template(t);
+        assert_true(wanted[i] ? template && strcmp(template, wanted[i]) == 0 : !template);
+        ig_tokenizer_close(t);
+    }
+    temp_dir_close(&d);
+}
+
 static void test_ends(void **state) {
     static const char *const texts[] = {"a", "<|end|>", "<|return|>", "<|call|>"};
     (void)state;
@@ -196,6 +220,7 @@ int main(void) {
         cmocka_unit_test(test_split_at_no_blanks), cmocka_unit_test(test_byte_fallback),
         cmocka_unit_test(test_normalized),         cmocka_unit_test(test_added_letters),
         cmocka_unit_test(test_equal_merges),       cmocka_unit_test(test_more_tokens_than_rows),
-        cmocka_unit_test(test_large_integers),     cmocka_unit_test(test_ends)};
+        cmocka_unit_test(test_large_integers),     cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_template_files)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
