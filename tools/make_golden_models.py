@@ -32,7 +32,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           GraniteMoeConfig, GraniteMoeForCausalLM, MixtralConfig, MixtralForCausalLM,
                           OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
                           Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM,
-                          AfmoeConfig, AfmoeForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
+                          AfmoeConfig, AfmoeForCausalLM, Dots1Config, Dots1ForCausalLM, GemmaConfig,
+                          GemmaForCausalLM, SolarOpenConfig, SolarOpenForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Glm4Config, Glm4ForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM,
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
                           SeedOssConfig, SeedOssForCausalLM, GlmConfig, GlmForCausalLM,
@@ -277,6 +278,21 @@ def build(name):
         for layer in model.model.layers[1:]:
             torch.nn.init.normal_(layer.mlp.expert_bias, std=0.1)
         return model, torch.bfloat16
+    if name == "gemma":
+        cfg = GemmaConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3,
+                          num_key_value_heads=1, head_dim=32, max_position_embeddings=256)
+        return GemmaForCausalLM(cfg), torch.bfloat16
+    if name in ("dots1", "solar-open"):
+        mixture = dict(**common, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                       head_dim=32, max_position_embeddings=256, moe_intermediate_size=32, n_routed_experts=6,
+                       num_experts_per_tok=2, n_shared_experts=1, routed_scaling_factor=1.5, norm_topk_prob=True)
+        if name == "dots1":
+            model = Dots1ForCausalLM(Dots1Config(**mixture, intermediate_size=96, first_k_dense_replace=1))
+        else:
+            model = SolarOpenForCausalLM(SolarOpenConfig(**mixture))
+        for layer in model.model.layers[1:]:
+            torch.nn.init.normal_(layer.mlp.gate.e_score_correction_bias, std=0.1)
+        return model, torch.bfloat16
     if name == "gemma3-pictures":
         text = dict(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=2,
                     num_key_value_heads=1, head_dim=32, query_pre_attn_scalar=32, max_position_embeddings=256,
@@ -381,7 +397,8 @@ def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
              "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss",
              "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss", "glm",
-             "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe",
+             "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe", "gemma", "dots1",
+             "solar-open",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:

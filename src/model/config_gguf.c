@@ -195,7 +195,8 @@ static void read_sizes(ig_section *r, ig_config *c) {
     c->n_layers = ig_section_int(r, "block_count", IG_MAX_LAYERS, -1);
     c->n_ctx_train = ig_section_int(r, "context_length", IG_MAX_CTX, -1);
     c->d_model = ig_section_int(r, "embedding_length", IG_MAX_WIDTH, -1);
-    c->d_ff = ig_section_int(r, "feed_forward_length", IG_MAX_WIDTH, -1);
+    int of_experts = ig_section_count(r, "expert_feed_forward_length", IG_MAX_WIDTH);
+    c->d_ff = ig_section_int(r, "feed_forward_length", IG_MAX_WIDTH, of_experts ? of_experts : -1);
     c->n_heads = ig_section_int(r, "attention.head_count", IG_MAX_HEADS, -1);
     c->n_kv_heads = read_kv_heads(r);
     c->head_dim = ig_section_int(r, "attention.key_length", IG_MAX_HEAD_DIM, 0);

@@ -20,6 +20,9 @@ static void read_one_window(ig_section *r, ig_config *c) {
 /* As members of family.own: keys of all that have experts, and of models whose pictures have positions in two
  * dimensions. A text's are the same in all, and what layers get of pictures is nothing without any. */
 #define EXPERT_KEYS "expert_count", "expert_used_count"
+#define LATER_EXPERT_KEYS                                                                                          \
+    EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_count", "expert_weights_norm", \
+        "expert_weights_scale", "leading_dense_block_count", "nextn_predict_layers"
 #define SCALE_KEYS "attention.scale", "embedding_scale", "logit_scale", "residual_scale"
 #define GRANITE_KEYS \
     SCALE_KEYS, "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
@@ -100,6 +103,12 @@ static void read_exaone4(ig_section *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->head_norm = IG_HEAD_NORM_EACH;
     read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+}
+
+static void read_gemma(ig_section *r, ig_config *c) {
+    c->activation = IG_GELU_GATED;
+    c->embed_scale = sqrt((double)c->d_model);
+    read_no_window(r, c);
 }
 
 static void read_gemma3(ig_section *r, ig_config *c) {
@@ -297,11 +306,7 @@ static void read_smollm3(ig_section *r, ig_config *c) {
 /* ---- the table -------------------------------------------------------------------------------- */
 
 static const ig_gguf_family families[] = {
-    {"afmoe",
-     IG_ROPE_HALF,
-     read_afmoe,
-     {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_count", "expert_weights_norm",
-      "expert_weights_scale", "leading_dense_block_count"}},
+    {"afmoe", IG_ROPE_HALF, read_afmoe, {LATER_EXPERT_KEYS}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
     {"ernie4_5-moe",
      IG_ROPE_ADJACENT,
@@ -310,15 +315,13 @@ static const ig_gguf_family families[] = {
       "interleave_moe_layer_step", "leading_dense_block_count"}},
     {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
     {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
+    {"gemma", IG_ROPE_HALF, read_gemma, {NULL}},
     {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"dots1", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
     {"glm4", IG_ROPE_ADJACENT, read_glm4, {NULL}},
     {"granite", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
     {"granitemoe", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
-    {"glm4moe",
-     IG_ROPE_HALF,
-     read_glm4moe,
-     {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_count", "expert_weights_norm",
-      "expert_weights_scale", "leading_dense_block_count", "nextn_predict_layers"}},
+    {"glm4moe", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
     {"gpt-oss",
      IG_ROPE_HALF,
      read_gpt_oss,

@@ -370,7 +370,20 @@ static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
     c->routing = IG_ROUTING_SIGMOID;
 }
 
-/* GLM 4.5 to 4.7. No checkpoint of the family chooses among groups of experts. */
+/* The first layers have no experts. No checkpoint of these families chooses among groups of experts. */
+static void read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
+    c->n_plain_layers = ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, n_plain);
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    read_experts(r, c, "moe_intermediate_size", 8);
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, "n_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", is_normed);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
+    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+}
+
+/* GLM 4.5 to 4.7. */
 static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     c->n_kv_heads = 8;
@@ -378,15 +391,25 @@ static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->d_model / c->n_heads);
     c->n_rot = read_n_rot(r, head_dim, 0.5);
     read_llama(r, c);
-    c->n_plain_layers = ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, 1);
-    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
-    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
-    read_experts(r, c, "moe_intermediate_size", 8);
-    c->d_ff_shared = c->d_ff * ig_hf_count(r, "n_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
-    c->routing = IG_ROUTING_SIGMOID;
-    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
-    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
-    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+    read_later_experts(r, c, 1, true);
+}
+
+static void read_dots1(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_llama(r, c);
+    read_later_experts(r, c, 0, false);
+    if (ig_hf_get(r->root, "layer_types"))
+        read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 4096), 0);
+}
+
+static void read_solar_open(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->rope_theta = 1000000;
+    c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT); /* all layers have experts */
+    read_llama(r, c);
+    read_later_experts(r, c, 0, true);
 }
 
 static void read_exaone4(ig_hf_reader *r, ig_config *c) {
@@ -399,8 +422,22 @@ static void read_exaone4(ig_hf_reader *r, ig_config *c) {
     read_local_layers(r, c, pattern, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
+static const char gelu[] = "gelu_pytorch_tanh";
+
+static void read_gemma(ig_hf_reader *r, ig_config *c) {
+    c->norm_offset = 1;
+    c->activation = IG_GELU_GATED;
+    c->n_kv_heads = 16;
+    c->head_dim = 256;
+    c->tied = true;
+    read_llama(r, c);
+    c->embed_scale = sqrt((double)c->d_model);
+    /* Early files say "gelu", and mean this one. */
+    const char *act = ig_hf_text(r, r->root, "hidden_activation", ig_hf_text(r, r->root, "hidden_act", gelu));
+    if (strcmp(act, gelu) != 0 && strcmp(act, "gelu") != 0) ig_hf_refuse(r, "hidden_act", act);
+}
+
 static void read_gemma3(ig_hf_reader *r, ig_config *c) {
-    static const char gelu[] = "gelu_pytorch_tanh";
     c->norm_order = IG_NORMS_AROUND;
     c->head_norm = IG_HEAD_NORM_EACH;
     c->norm_offset = 1;
@@ -462,6 +499,8 @@ static const ig_hf_family families[] = {
     {"ernie4_5", read_ernie4_5, {NULL}, NULL},
     {"ernie4_5_moe", read_ernie4_5_moe, {NULL}, NULL},
     {"exaone4", read_exaone4, {NULL}, NULL},
+    {"dots1", read_dots1, {"num_experts", "num_local_experts"}, NULL},
+    {"gemma", read_gemma, {NULL}, NULL},
     {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
     {"glm", read_glm, {"partial_rotary_factor"}, NULL},
     {"glm4", read_glm4, {"partial_rotary_factor"}, NULL},
@@ -506,6 +545,7 @@ static const ig_hf_family families[] = {
     {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
     {"qwen3_vl_moe_text", refuse_order, {"num_experts", "num_local_experts"}, NULL},
     {"seed_oss", read_seed_oss, {NULL}, NULL},
+    {"solar_open", read_solar_open, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"smollm3", read_smollm3, {NULL}, NULL},
 };
 

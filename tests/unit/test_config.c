@@ -242,6 +242,15 @@ static void reads_others(void **state) {
     assert_true(c.has_attn_gate && c.head_dim == 128 && c.embed_scale == 1 && c.expert_scale == 2.5);
     assert_true(c.window[0] == 9 && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.window[1] == 0);
     assert_true(c.n_plain_layers == 1 && c.n_experts_used == 6 && c.d_ff_shared == 48 && !c.is_share_of_all);
+    c = from_json("{\"model_type\":\"gemma\"," LLAMA ",\"num_key_value_heads\":2,\"hidden_act\":\"gelu\"}");
+    assert_true(c.norm_offset == 1 && c.tied && c.head_dim == 256 && c.activation == IG_GELU_GATED);
+    assert_true(c.norm_order == IG_NORMS_BEFORE && c.embed_scale == sqrt(48));
+#define MIXTURE LLAMA ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"n_routed_experts\":16"
+    c = from_json("{\"model_type\":\"dots1\"," MIXTURE "}");
+    assert_true(c.head_norm == IG_HEAD_NORM_EACH && c.n_plain_layers == 0 && c.is_share_of_all && c.d_ff_shared == 24);
+    c = from_json("{\"model_type\":\"solar_open\"," MIXTURE ",\"n_shared_experts\":2}");
+    assert_true(c.head_norm == IG_HEAD_NORM_NONE && c.head_dim == 128 && c.n_rot == 128 && c.d_ff_shared == 48);
+    assert_true(c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all && c.n_plain_layers == 0);
 #define HY_V3 \
     "{\"model_type\":\"hy_v3\",\"num_key_value_heads\":2," LLAMA ",\"moe_intermediate_size\":24,\"num_experts\":16"
     c = from_json(HY_V3 ",\"mlp_layer_types\":[\"dense\",\"dense\",\"sparse\"]}");

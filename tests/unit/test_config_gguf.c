@@ -266,6 +266,15 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.window[0] == 16 && c.rope_set[0] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT);
     assert_true(c.n_plain_layers == 1 && c.routing == IG_ROUTING_SIGMOID && fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12);
 
+    t = tiny_as("dots1");
+    tiny_u32(&t, "dots1.expert_count", 4);
+    tiny_u32(&t, "dots1.expert_used_count", 2);
+    tiny_u32(&t, "dots1.expert_feed_forward_length", 24);
+    assert_true(from_tiny(&t).routing == IG_ROUTING_SIGMOID);
+    t = tiny_as("gemma");
+    c = from_tiny(&t);
+    assert_true(c.activation == IG_GELU_GATED && c.norm_order == IG_NORMS_BEFORE && c.embed_scale == sqrt(TINY_D));
+
     t = tiny_as("hy_v3");
     tiny_u32(&t, "hy_v3.block_count", 3);
     tiny_u32(&t, "hy_v3.expert_count", 4);
