@@ -73,7 +73,8 @@ ig_status ig_session_take_logits(ig_model *m, ig_error *err);
 ig_status ig_sampler_check(const ig_sampler_options *o, const ig_model *m, ig_error *err);
 /* True if it was opened for this model. */
 bool ig_sampler_is_for(const ig_sampler *sampler, const ig_model *m);
-/* ig_sampler_next() for a session that has logits of its model: a token, and none of `without`. IG_E_ARG: there is none. */
+/* ig_sampler_next() for a session that has logits of its model: a token, and none of `without`. IG_E_ARG: there is
+ * none. */
 ig_status ig_sampler_take(int32_t *id, ig_sampler *sampler, const ig_session *s, const int32_t *without,
                           size_t n_without, ig_error *err);
 /* Whether the answer is complete as its grammar has it, and nothing can follow. */

@@ -75,6 +75,17 @@ static void read_llama(ig_hf_reader *r, ig_config *c) {
     ig_hf_rope(r, c);
 }
 
+/* Layers before the first one that has experts, as wide as the file says of all. */
+static void set_plain_layers(ig_config *c, int n) {
+    c->n_plain_layers = n;
+    c->d_ff_plain = n ? c->d_ff : 0;
+}
+
+/* So many experts for all tokens are one that is as wide as they are together. */
+static void read_shared(ig_hf_reader *r, ig_config *c, const char *key, int absent) {
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, key, IG_MAX_WIDTH / c->d_ff, absent);
+}
+
 static void read_mistral(ig_hf_reader *r, ig_config *c) {
     read_llama(r, c);
     read_mistral_window(r, c);
@@ -128,12 +139,11 @@ static void read_ernie4_5_moe(ig_hf_reader *r, ig_config *c) {
     c->rope_theta = 500000;
     read_llama(r, c);
     c->rope = IG_ROPE_ADJACENT;
-    c->n_plain_layers = ig_hf_count(r, "moe_layer_start_index", c->n_layers - 1, 1);
-    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    set_plain_layers(c, ig_hf_count(r, "moe_layer_start_index", c->n_layers - 1, 1));
     c->n_experts = ig_hf_int(r, r->root, "moe_num_experts", IG_MAX_EXPERTS, 64);
     c->n_experts_used = ig_hf_int(r, r->root, "moe_k", c->n_experts, ig_min_int(6, c->n_experts));
     c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
-    c->d_ff_shared = c->d_ff * ig_hf_count(r, "moe_num_shared_experts", IG_MAX_WIDTH / c->d_ff, 2);
+    read_shared(r, c, "moe_num_shared_experts", 2);
     c->routing = IG_ROUTING_SOFTMAX_FIRST;
     if (ig_hf_int(r, r->root, "moe_layer_interval", IG_MAX_LAYERS, 1) != 1)
         ig_hf_refuse(r, "moe_layer_interval", "above 1");
@@ -225,10 +235,9 @@ static void read_afmoe(ig_hf_reader *r, ig_config *c) {
     if (ig_hf_bool(r, "mup_enabled", false)) c->embed_scale = sqrt((double)c->d_model);
     read_local_layers(r, c, ig_hf_int(r, r->root, "global_attn_every_n_layers", IG_MAX_LAYERS, 4), IG_ROPE_MAIN,
                       IG_ROPE_LEFT_OUT);
-    c->n_plain_layers = ig_hf_count(r, "num_dense_layers", c->n_layers - 1, 1);
-    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    set_plain_layers(c, ig_hf_count(r, "num_dense_layers", c->n_layers - 1, 1));
     read_experts(r, c, "moe_intermediate_size", 6);
-    c->d_ff_shared = c->d_ff * ig_hf_count(r, "num_shared_experts", IG_MAX_WIDTH / c->d_ff, 2);
+    read_shared(r, c, "num_shared_experts", 2);
     c->routing = IG_ROUTING_SIGMOID;
     c->is_share_of_all = !ig_hf_bool(r, "route_norm", true);
     c->expert_scale = ig_hf_scale(r, "route_scale", 1);
@@ -261,20 +270,20 @@ static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
     c->head_dim = 128;
     c->head_norm = IG_HEAD_NORM_EACH;
     read_llama(r, c);
-    c->n_plain_layers = 1;
     if (kinds && json_array_size(kinds) < (size_t)c->n_layers)
         ig_hf_fail_kind(r, "mlp_layer_types", "a list with one item per layer");
+    int n_plain = 1;
     for (int l = 0, is_dense = 1; kinds && l < c->n_layers && !r->status; l++) {
         const char *kind = json_string_value(json_array_get(kinds, (size_t)l));
         bool goes_on = is_dense && kind && strcmp(kind, "dense") == 0;
         if (!goes_on && (!kind || strcmp(kind, "sparse") != 0)) ig_hf_refuse(r, "mlp_layer_types", kind ? kind : "?");
-        if (is_dense && !goes_on) c->n_plain_layers = l;
+        if (is_dense && !goes_on) n_plain = l;
         is_dense = goes_on;
     }
-    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    set_plain_layers(c, n_plain);
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     read_experts(r, c, "moe_intermediate_size", 8);
-    c->d_ff_shared = c->d_ff * ig_hf_count(r, "num_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    read_shared(r, c, "num_shared_experts", 1);
     c->routing = IG_ROUTING_SIGMOID;
     c->expert_scale = ig_hf_scale(r, "router_scaling_factor", 2.826);
 }
@@ -372,11 +381,10 @@ static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
 
 /* The first layers have no experts. No checkpoint of these families chooses among groups of experts. */
 static void read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
-    c->n_plain_layers = ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, n_plain);
-    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    set_plain_layers(c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, n_plain));
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     read_experts(r, c, "moe_intermediate_size", 8);
-    c->d_ff_shared = c->d_ff * ig_hf_count(r, "n_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    read_shared(r, c, "n_shared_experts", 1);
     c->routing = IG_ROUTING_SIGMOID;
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", is_normed);
     c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
