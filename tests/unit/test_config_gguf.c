@@ -309,6 +309,8 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.query_growth == 0.125 && c.rope_original_ctx == 32 && fabs(c.rope_gain - 1 - 0.1 * log(16)) < 1e-12);
     tiny_f32(&t, "mistral3.rope.scaling.yarn_log_multiplier", 1);
     assert_true(from_tiny(&t).rope_gain == 1);
+    tiny_u32(&t, "mistral3.rope.dimension_count", 2);
+    refuses_tiny(&t, "mistral3.rope.dimension_count");
     tiny_f32(&t, "mistral3.attention.temperature_scale", -1);
     refuses_tiny(&t, "mistral3.attention.temperature_scale");
 
