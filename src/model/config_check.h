@@ -22,6 +22,12 @@ enum {
 #define IG_MAX_GAIN 100.0
 #define IG_MAX_THETA 1e15
 
+/* So many of the first layers have no experts, and feed-forward layers as wide as c->d_ff is now. */
+static inline void ig_config_set_plain_layers(ig_config *c, int n) {
+    c->n_plain_layers = n;
+    c->d_ff_plain = n ? c->d_ff : 0;
+}
+
 /* How a file calls the fields, for errors. */
 typedef struct ig_config_names {
     const char *path, *d_model, *n_heads, *n_kv_heads, *head_dim, *n_rot, *eps, *theta;

@@ -47,16 +47,24 @@ static void read_no_window(ig_section *r, ig_config *c) {
                             ig_section_name(r, "attention.sliding_window").text, window);
 }
 
-/* Layers that have the window: all but every last of so many, or one by one. */
-static void read_pattern(ig_section *r, const ig_config *c, bool *is_local, int pattern) {
-    ig_section_key k = ig_section_name(r, "attention.sliding_window_pattern");
+/* True or false for each layer, if the key has a list. */
+static bool read_flags(ig_section *r, const ig_config *c, const char *name, bool *flags) {
+    ig_section_key k = ig_section_name(r, name);
     const ig_gguf_value *v = ig_gguf_find(r->g, k.text);
-    bool is_list = v && v->type == IG_GGUF_ARRAY;
-    if (is_list && (v->item_type != IG_GGUF_BOOL || v->n_items != (uint64_t)c->n_layers) && !r->status)
+    if (!v || v->type != IG_GGUF_ARRAY) return false;
+    bool fits = v->item_type == IG_GGUF_BOOL && v->n_items == (uint64_t)c->n_layers;
+    if (!fits && !r->status)
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path, k.text);
-    if (!is_list) pattern = ig_section_int(r, "attention.sliding_window_pattern", IG_MAX_LAYERS, pattern);
-    for (int l = 0; l < c->n_layers && !r->status; l++)
-        is_local[l] = is_list ? ig_gguf_array_int(v, (uint64_t)l) != 0 : (l + 1) % pattern != 0;
+    for (int l = 0; l < c->n_layers && fits; l++) flags[l] = ig_gguf_array_int(v, (uint64_t)l) != 0;
+    return true;
+}
+
+/* Layers that have the window: one by one, or all but every last of so many. */
+static void read_pattern(ig_section *r, const ig_config *c, bool *is_local, int pattern) {
+    static const char name[] = "attention.sliding_window_pattern";
+    if (read_flags(r, c, name, is_local)) return;
+    pattern = ig_section_int(r, name, IG_MAX_LAYERS, pattern);
+    for (int l = 0; l < c->n_layers && !r->status; l++) is_local[l] = (l + 1) % pattern != 0;
 }
 
 /* Windows, if there are any, and which frequencies layers with and without one rotate by. */
@@ -84,9 +92,13 @@ static void read_llama(ig_section *r, ig_config *c) {
     read_experts(r, c);
 }
 
+/* How many of the first layers have no experts. */
+static int read_n_plain(ig_section *r, const ig_config *c) {
+    return ig_section_count(r, "leading_dense_block_count", c->n_layers - 1);
+}
+
 static void read_ernie4_5_moe(ig_section *r, ig_config *c) {
-    c->n_plain_layers = ig_section_count(r, "leading_dense_block_count", c->n_layers - 1);
-    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    ig_config_set_plain_layers(c, read_n_plain(r, c));
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
     c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
     c->routing = IG_ROUTING_SOFTMAX_FIRST;
@@ -150,19 +162,18 @@ static void read_granite(ig_section *r, ig_config *c) {
     if (!rotates) c->rope = IG_ROPE_NONE;
 }
 
-/* Windows and sinks; layers may not rotate. */
+/* Windows and sinks; which layers rotate may be stated, which have a window must be. */
 static void read_granite_swa(ig_section *r, ig_config *c) {
-    static const char name[] = "attention.rope_pattern";
-    const ig_gguf_value *v = ig_gguf_find(r->g, ig_section_name(r, name).text);
-    bool is_list = v && v->type == IG_GGUF_ARRAY && v->item_type == IG_GGUF_BOOL && v->n_items == (uint64_t)c->n_layers;
+    bool flags[IG_MAX_LAYERS];
     read_scales(r, c);
-    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_MAIN);
-    c->has_sink_scores = true;
-    if (v && !is_list && !r->status)
+    if (!read_flags(r, c, "attention.sliding_window_pattern", flags) && !r->status)
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path,
-                            ig_section_name(r, name).text);
-    for (int l = 0; l < c->n_layers && is_list; l++)
-        if (!ig_gguf_array_int(v, (uint64_t)l)) c->rope_set[l] = IG_ROPE_LEFT_OUT;
+                            ig_section_name(r, "attention.sliding_window_pattern").text);
+    read_windows(r, c, 1, IG_ROPE_MAIN, IG_ROPE_MAIN);
+    c->has_sink_scores = true;
+    bool is_stated = read_flags(r, c, "attention.rope_pattern", flags);
+    for (int l = 0; l < c->n_layers && is_stated && !r->status; l++)
+        if (!flags[l]) c->rope_set[l] = IG_ROPE_LEFT_OUT;
 }
 
 /* Every other layer has a window, from the first on. Files do not say that YaRN's blend is not of whole numbers. */
@@ -243,13 +254,11 @@ static void read_qwen3moe(ig_section *r, ig_config *c) {
 }
 
 /* The first layers have no experts, and the last one of a file may guess tokens ahead. */
-static void read_later_experts(ig_section *r, ig_config *c) {
+static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
     bool is_normed = false;
-    int n_plain = ig_section_count(r, "leading_dense_block_count", c->n_layers - 1);
     c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
     c->n_layers -= c->n_layers_left_out;
-    c->n_plain_layers = n_plain;
-    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    ig_config_set_plain_layers(c, n_plain);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
     c->d_ff_shared = c->d_ff * ig_section_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
     c->expert_scale = ig_section_scale(r, "expert_weights_scale", 1);
@@ -260,14 +269,14 @@ static void read_later_experts(ig_section *r, ig_config *c) {
 
 /* GLM 4.5 to 4.7. */
 static void read_glm4moe(ig_section *r, ig_config *c) {
-    read_later_experts(r, c);
+    read_later_experts(r, c, read_n_plain(r, c));
     read_no_window(r, c);
     if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
 }
 
 /* Trinity. */
 static void read_afmoe(ig_section *r, ig_config *c) {
-    read_later_experts(r, c);
+    read_later_experts(r, c, read_n_plain(r, c));
     c->norm_order = IG_NORMS_AROUND;
     c->head_norm = IG_HEAD_NORM_EACH;
     c->has_attn_gate = true;
@@ -275,18 +284,19 @@ static void read_afmoe(ig_section *r, ig_config *c) {
     read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
-/* Hunyuan 3. No key says how many of the first layers have no router. */
-static void read_hy_v3(ig_section *r, ig_config *c) {
+static int count_without_router(const ig_section *r, const ig_config *c) {
     char name[64];
-    int n = 0, d_ff = c->d_ff;
-    read_later_experts(r, c);
-    read_no_window(r, c);
-    for (; n < c->n_layers - 1; n++) {
+    for (int n = 0; n < c->n_layers - 1; n++) {
         snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", n);
-        if (ig_gguf_tensor(r->g, name)) break;
+        if (ig_gguf_tensor(r->g, name)) return n;
     }
-    c->n_plain_layers = n;
-    c->d_ff_plain = n ? d_ff : 0;
+    return c->n_layers - 1;
+}
+
+/* Hunyuan 3. No key says how many of the first layers have no experts. */
+static void read_hy_v3(ig_section *r, ig_config *c) {
+    read_later_experts(r, c, count_without_router(r, c));
+    read_no_window(r, c);
     c->head_norm = IG_HEAD_NORM_EACH;
     c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
 }
@@ -308,43 +318,43 @@ static void read_smollm3(ig_section *r, ig_config *c) {
 static const ig_gguf_family families[] = {
     {"afmoe", IG_ROPE_HALF, read_afmoe, {LATER_EXPERT_KEYS}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
+    {"dots1", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
+    {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
     {"ernie4_5-moe",
      IG_ROPE_ADJACENT,
      read_ernie4_5_moe,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length",
       "interleave_moe_layer_step", "leading_dense_block_count"}},
-    {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
     {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
     {"gemma", IG_ROPE_HALF, read_gemma, {NULL}},
     {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
-    {"dots1", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
     {"glm4", IG_ROPE_ADJACENT, read_glm4, {NULL}},
-    {"granite", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
-    {"granitemoe", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
     {"glm4moe", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
     {"gpt-oss",
      IG_ROPE_HALF,
      read_gpt_oss,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length"}},
+    {"granite", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
     {"granite_swa",
      IG_ROPE_ADJACENT,
      read_granite_swa,
      {SCALE_KEYS, "attention.rope_pattern", "attention.sliding_window_pattern"}},
+    {"granitemoe", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
     {"hunyuan-dense", IG_ROPE_HALF, read_hunyuan, {NULL}},
-    {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
     {"hy_v3",
      IG_ROPE_HALF,
      read_hy_v3,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length",
       "expert_weights_norm", "expert_weights_scale", "nextn_predict_layers"}},
+    {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
     {"mellum",
      IG_ROPE_HALF,
      read_mellum,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length", "rope.freq_base_swa"}},
     {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
     {"mistral3", IG_ROPE_ADJACENT, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
-    {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
     {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
     {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
     {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
     {"qwen2vl", IG_ROPE_HALF, read_no_window, {PICTURE_KEYS}},

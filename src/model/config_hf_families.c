@@ -13,6 +13,12 @@ enum { OPT_POSITION_OFFSET = 2 };
 
 /* ---- windows ----------------------------------------------------------- */
 
+/* The class default is 4096, null means none. */
+static int read_window(ig_hf_reader *r) {
+    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
+    return ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+}
+
 /* Of the layers that "layer_types" names, if stated, else of those from number `from` on. */
 static void read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t from) {
     const json_t *types = ig_hf_get(r->root, "layer_types");
@@ -33,8 +39,7 @@ static void read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t f
 /* Which frequencies layers with a window and, where there are any, the others rotate by: unless "layer_types" says
  * which these are, all but every last of `pattern` have one. */
 static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
-    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    int window = read_window(r);
     read_windows(r, c, window, 0);
     for (int l = 0; l < c->n_layers && window; l++) {
         if (!ig_hf_get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
@@ -42,17 +47,9 @@ static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rop
     }
 }
 
-/* Mistral: all layers; the class default is 4096, null means none. */
-static void read_mistral_window(ig_hf_reader *r, ig_config *c) {
-    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
-    read_windows(r, c, window, 0);
-}
-
 /* Qwen: the layers from "max_window_layers" on. */
 static void read_qwen_windows(ig_hf_reader *r, ig_config *c) {
-    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    int window = read_window(r);
     if (!ig_hf_bool(r, "use_sliding_window", false)) window = 0;
     const json_t *first = ig_hf_get(r->root, "max_window_layers");
     if (first && !json_is_integer(first)) ig_hf_fail_kind(r, "max_window_layers", "an integer");
@@ -75,12 +72,6 @@ static void read_llama(ig_hf_reader *r, ig_config *c) {
     ig_hf_rope(r, c);
 }
 
-/* Layers before the first one that has experts, as wide as the file says of all. */
-static void set_plain_layers(ig_config *c, int n) {
-    c->n_plain_layers = n;
-    c->d_ff_plain = n ? c->d_ff : 0;
-}
-
 /* So many experts for all tokens are one that is as wide as they are together. */
 static void read_shared(ig_hf_reader *r, ig_config *c, const char *key, int absent) {
     c->d_ff_shared = c->d_ff * ig_hf_count(r, key, IG_MAX_WIDTH / c->d_ff, absent);
@@ -88,7 +79,7 @@ static void read_shared(ig_hf_reader *r, ig_config *c, const char *key, int abse
 
 static void read_mistral(ig_hf_reader *r, ig_config *c) {
     read_llama(r, c);
-    read_mistral_window(r, c);
+    read_windows(r, c, read_window(r), 0);
 }
 
 /* The files state how scores of a text longer than the one that was trained with are kept apart. */
@@ -139,7 +130,7 @@ static void read_ernie4_5_moe(ig_hf_reader *r, ig_config *c) {
     c->rope_theta = 500000;
     read_llama(r, c);
     c->rope = IG_ROPE_ADJACENT;
-    set_plain_layers(c, ig_hf_count(r, "moe_layer_start_index", c->n_layers - 1, 1));
+    ig_config_set_plain_layers(c, ig_hf_count(r, "moe_layer_start_index", c->n_layers - 1, 1));
     c->n_experts = ig_hf_int(r, r->root, "moe_num_experts", IG_MAX_EXPERTS, 64);
     c->n_experts_used = ig_hf_int(r, r->root, "moe_k", c->n_experts, ig_min_int(6, c->n_experts));
     c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
@@ -216,7 +207,7 @@ static void read_granite4(ig_hf_reader *r, ig_config *c) {
     c->d_ff = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 1024);
     if (strcmp(position, "rope") != 0) c->rope = IG_ROPE_NONE;
     if (!types || json_array_size(types) != (size_t)c->n_layers)
-        ig_hf_refuse(r, "layer_types", "not one item per layer");
+        ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
     for (size_t l = 0; l < json_array_size(types); l++) {
         const char *type = json_string_value(json_array_get(types, l));
         if (!type || (strcmp(type, "attention") != 0 && strcmp(type, "full_attention") != 0))
@@ -235,7 +226,7 @@ static void read_afmoe(ig_hf_reader *r, ig_config *c) {
     if (ig_hf_bool(r, "mup_enabled", false)) c->embed_scale = sqrt((double)c->d_model);
     read_local_layers(r, c, ig_hf_int(r, r->root, "global_attn_every_n_layers", IG_MAX_LAYERS, 4), IG_ROPE_MAIN,
                       IG_ROPE_LEFT_OUT);
-    set_plain_layers(c, ig_hf_count(r, "num_dense_layers", c->n_layers - 1, 1));
+    ig_config_set_plain_layers(c, ig_hf_count(r, "num_dense_layers", c->n_layers - 1, 1));
     read_experts(r, c, "moe_intermediate_size", 6);
     read_shared(r, c, "num_shared_experts", 2);
     c->routing = IG_ROUTING_SIGMOID;
@@ -252,7 +243,7 @@ static void read_granite_swa(ig_hf_reader *r, ig_config *c) {
     read_granite(r, c);
     read_local_layers(r, c, 4, IG_ROPE_MAIN, IG_ROPE_MAIN);
     c->has_sink_scores = true;
-    if (!ig_hf_get(r->root, "layer_types")) ig_hf_refuse(r, "layer_types", "not stated");
+    if (!ig_hf_get(r->root, "layer_types")) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
     if (bases && json_array_size(bases) != (size_t)c->n_layers)
         ig_hf_fail_kind(r, "layer_rope_theta", "a list with one item per layer");
     for (size_t l = 0; l < json_array_size(bases) && !r->status; l++) {
@@ -280,7 +271,7 @@ static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
         if (is_dense && !goes_on) n_plain = l;
         is_dense = goes_on;
     }
-    set_plain_layers(c, n_plain);
+    ig_config_set_plain_layers(c, n_plain);
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     read_experts(r, c, "moe_intermediate_size", 8);
     read_shared(r, c, "num_shared_experts", 1);
@@ -381,7 +372,7 @@ static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
 
 /* The first layers have no experts. No checkpoint of these families chooses among groups of experts. */
 static void read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
-    set_plain_layers(c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, n_plain));
+    ig_config_set_plain_layers(c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, n_plain));
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     read_experts(r, c, "moe_intermediate_size", 8);
     read_shared(r, c, "n_shared_experts", 1);
@@ -504,10 +495,10 @@ static const ig_config gemma3_sizes = {
 
 static const ig_hf_family families[] = {
     {"afmoe", read_afmoe, {"num_experts", "num_local_experts"}, NULL},
+    {"dots1", read_dots1, {"num_experts", "num_local_experts"}, NULL},
     {"ernie4_5", read_ernie4_5, {NULL}, NULL},
     {"ernie4_5_moe", read_ernie4_5_moe, {NULL}, NULL},
     {"exaone4", read_exaone4, {NULL}, NULL},
-    {"dots1", read_dots1, {"num_experts", "num_local_experts"}, NULL},
     {"gemma", read_gemma, {NULL}, NULL},
     {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
     {"glm", read_glm, {"partial_rotary_factor"}, NULL},
@@ -518,16 +509,16 @@ static const ig_hf_family families[] = {
      read_granite,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
      NULL},
+    {"granite_swa",
+     read_granite_swa,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
+     NULL},
     {"granitemoe",
      read_granitemoe,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"},
      NULL},
     {"granitemoehybrid",
      read_granite4,
-     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
-     NULL},
-    {"granite_swa",
-     read_granite_swa,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
      NULL},
     {"hunyuan_v1_dense", read_hunyuan, {"use_qk_norm"}, NULL},
@@ -544,17 +535,17 @@ static const ig_hf_family families[] = {
     {"opt", read_opt, {NULL}, NULL},
     {"phi3", read_phi3, {"partial_rotary_factor"}, NULL},
     {"qwen2", read_qwen2, {NULL}, NULL},
-    {"qwen2_vl", read_qwen2, {NULL}, NULL},
-    {"qwen2_vl_text", read_qwen2, {NULL}, NULL},
     {"qwen2_5_vl", read_qwen2, {NULL}, NULL},
     {"qwen2_5_vl_text", read_qwen2, {NULL}, NULL},
+    {"qwen2_vl", read_qwen2, {NULL}, NULL},
+    {"qwen2_vl_text", read_qwen2, {NULL}, NULL},
     {"qwen3", read_qwen3, {NULL}, NULL},
     {"qwen3_moe", read_qwen3_moe, {"num_experts", "num_local_experts"}, NULL},
-    {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
     {"qwen3_vl_moe_text", refuse_order, {"num_experts", "num_local_experts"}, NULL},
+    {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
     {"seed_oss", read_seed_oss, {NULL}, NULL},
-    {"solar_open", read_solar_open, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"smollm3", read_smollm3, {NULL}, NULL},
+    {"solar_open", read_solar_open, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
 };
 
 const ig_hf_family *ig_hf_family_named(const char *name) {

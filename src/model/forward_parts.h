@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the forward pass: forward.c (the pass) and finite.c (what must not go on).
+ * Private to the forward pass: forward.c (the pass), forward_rows.c (its rows) and finite.c (what must not go on).
  */
 #ifndef IG_MODEL_FORWARD_PARTS_H
 #define IG_MODEL_FORWARD_PARTS_H
@@ -17,6 +17,15 @@ typedef struct forward {
     int n_kept;   /* of them, first of all: the last layer's keys and values are the last that is asked of them */
     ig_step step; /* the layer at work; all but keys and values is computed from its first_row on */
 } forward;
+
+/* Prompts that go on get the first rows, then come other prompts, and decode steps behind them. Of the other prompts
+ * that one is first which has most rows that are only kept: they join those before it. */
+void ig_forward_share_rows(forward *f);
+/* Tokens and positions of all rows, and their cosines and sines, which all layers share. */
+void ig_forward_place_rows(forward *f);
+/* Heads of f->step.layer, normed and rotated as the family does: queries of the rows from `first` on, keys of all. */
+void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first);
+void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w);
 
 /* IG_E_NUMBER, saying where, if anything is not finite, or too large to be kept or computed with (finite.c): the
  * residual stream after the embedding, or after `where`, "the attention of layer" f->step.layer; the layer's queries,

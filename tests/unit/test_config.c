@@ -296,6 +296,7 @@ static void reads_text_parts(void **state) {
         {GRANITE4 "}", "layer_types"},
         {GRANITE_SWA ",\"layer_rope_theta\":[0,77,78]}", "layer_rope_theta"},
         {GRANITE_SWA ",\"layer_rope_theta\":[0]}", "layer_rope_theta"},
+        {"{\"model_type\":\"granite_swa\"," LLAMA ",\"attention_multiplier\":0.5}", "layer_types"},
         {HY_V3 ",\"mlp_layer_types\":[\"dense\",\"sparse\",\"dense\"]}", "mlp_layer_types"},
         {HY_V3 ",\"mlp_layer_types\":[\"dense\"]}", "mlp_layer_types"},
         {ERNIE_MOE ",\"moe_layer_interval\":2}", "moe_layer_interval"},

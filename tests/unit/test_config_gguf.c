@@ -213,6 +213,7 @@ static void reads_gguf_of_others(void **state) {
     tiny_f32(&t, "granite_swa.attention.scale", 0.25f);
     tiny_u32(&t, "granite_swa.block_count", 2);
     tiny_u32(&t, "granite_swa.attention.sliding_window", 16);
+    refuses_tiny(&t, "granite_swa.attention.sliding_window_pattern");
     tiny_array(&t, "granite_swa.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\0\1", 2);
     tiny_array(&t, "granite_swa.attention.rope_pattern", IG_GGUF_BOOL, 2, "\0\1", 2);
     c = from_tiny(&t);

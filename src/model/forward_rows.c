@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rows of a step: which ones segments get, their positions, and what positions do to queries and keys.
+ */
+#include <math.h>
+
+#include "model/forward_parts.h"
+
+/* Row `row` of the batch and of a rotation: these are one behind the other. */
+static void rotate_row(void *arg, int number, int thread) {
+    const forward *f = arg;
+    const ig_config *c = f->c;
+    int half = c->n_rot / 2, row = number % f->n_rows, rotation = number / f->n_rows, position = f->b->positions[row];
+    int set = rotation == ig_config_rope_sets(c) ? IG_ROPE_MAIN : rotation;
+    float *cs = f->b->cs.host + (size_t)number * (size_t)c->n_rot;
+    double gain = set == IG_ROPE_MAIN ? c->rope_gain : 1;
+    (void)thread;
+    if (set != rotation) gain *= 1 + c->query_growth * log(1 + floor(position / c->rope_original_ctx));
+    for (int i = 0; i < half; i++) {
+        double angle = position * f->m->inv_freq[set][i];
+        cs[i] = (float)(gain * cos(angle));
+        cs[half + i] = (float)(gain * sin(angle));
+    }
+}
+
+/* Of a segment's first rows nothing is asked beyond the keys and values of all layers; so many. */
+static int count_kept(const forward *f, const ig_segment *seg) {
+    if (!seg->dense || f->b->tap || ig_policy_sees_more(seg->seq->policy->ops)) return 0;
+    return seg->n > seg->n_asked ? seg->n - seg->n_asked : 0;
+}
+
+void ig_forward_share_rows(forward *f) {
+    enum { KEPT, SPLIT, DENSE, DECODE, KINDS };
+    int row[KINDS] = {0}, split = -1, most = 0;
+    for (int s = 0; s < f->b->n_segments; s++) {
+        const ig_segment *seg = &f->b->segments[s];
+        int n = count_kept(f, seg);
+        if (seg->dense) f->n_dense += seg->n;
+        if (n == seg->n)
+            row[SPLIT] += n;
+        else if (n > most)
+            split = s, most = n;
+    }
+    f->n_kept = row[SPLIT] + most;
+    row[DENSE] = row[SPLIT] + (split < 0 ? 0 : f->b->segments[split].n);
+    row[DECODE] = f->n_dense;
+    for (int s = 0; s < f->b->n_segments; s++) {
+        ig_segment *seg = &f->b->segments[s];
+        int kind = s == split ? SPLIT : !seg->dense ? DECODE : count_kept(f, seg) == seg->n ? KEPT : DENSE;
+        seg->row = row[kind];
+        row[kind] += seg->n;
+    }
+    f->n_rows = row[DECODE];
+}
+
+void ig_forward_place_rows(forward *f) {
+    int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
+    for (int s = 0; s < f->b->n_segments; s++) {
+        const ig_segment *seg = &f->b->segments[s];
+        for (int i = 0; i < seg->n; i++) {
+            f->b->ids[seg->row + i] = seg->ids[i];
+            f->b->positions[seg->row + i] = seg->first + i + offset;
+        }
+    }
+    if (f->c->rope == IG_ROPE_NONE) return;
+    int n = f->n_rows * ig_config_rotations(f->c);
+    f->dev->ops->parallel(f->dev, n, rotate_row, f);
+    f->dev->ops->copy(f->dev, f->b->cs.dev, f->b->cs.host, (size_t)n * (size_t)f->c->n_rot * sizeof(float));
+}
+
+static void normalise_heads(const forward *f, float *x, int n_heads, const float *norm, int n_rows) {
+    const ig_config *c = f->c;
+    int width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * c->head_dim : c->head_dim;
+    int n = n_rows * (n_heads * c->head_dim / width);
+    if (norm) f->dev->ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, n, width);
+}
+
+/* Of queries or keys, the rows from `first` on. */
+static void rotate_heads(const forward *f, float *x, int n_heads, bool are_queries, int first) {
+    const ig_config *c = f->c;
+    int set = c->rope_set[f->step.layer];
+    if (c->rope == IG_ROPE_NONE || set == IG_ROPE_LEFT_OUT) return;
+    if (are_queries && c->query_growth > 0) set = ig_config_rope_sets(c);
+    const float *cs = f->b->cs.dev + ((size_t)set * (size_t)f->n_rows + (size_t)first) * (size_t)c->n_rot;
+    f->dev->ops->rope(f->dev, x, cs, c->n_rot, c->rope == IG_ROPE_ADJACENT, f->n_rows - first, n_heads, c->head_dim);
+}
+
+/* Heads of the rows from `first` on, normed and rotated as the family does. */
+static void place_heads(const forward *f, float *x, int n_heads, const float *norm, bool are_queries, int first) {
+    int n = f->n_rows - first;
+    x += (size_t)first * (size_t)n_heads * (size_t)f->c->head_dim;
+    if (!f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
+    rotate_heads(f, x, n_heads, are_queries, first);
+    if (f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
+}
+
+void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first) {
+    place_heads(f, q, f->c->n_heads, w->q_norm, true, first);
+}
+
+void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w) {
+    place_heads(f, k, f->c->n_kv_heads, w->k_norm, false, 0);
+}
