@@ -42,7 +42,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           HYV3Config, HYV3ForCausalLM, MellumConfig, MellumForCausalLM,
                           Gemma3Config, Gemma3ForConditionalGeneration, Qwen2_5_VLConfig,
                           Qwen2_5_VLForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration,
-                          Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration)
+                          Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, Qwen3_5Config,
+                          Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -313,6 +314,22 @@ def build(name):
             return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=eyes)), torch.bfloat16
         text.update(moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2)
         return Qwen3VLMoeForConditionalGeneration(Qwen3VLMoeConfig(text_config=text, vision_config=eyes)), torch.bfloat16
+    if name.startswith("qwen3.5"):  # layers with a recurrence, gates in the matrix of queries
+        text = dict(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=5, num_attention_heads=3,
+                    num_key_value_heads=1, head_dim=32, max_position_embeddings=256, linear_key_head_dim=16,
+                    linear_value_head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4,
+                    layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention",
+                                 "full_attention"],
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                                         mrope_section=[3, 3, 2], mrope_interleaved=True))
+        if name == "qwen3.5":
+            eyes = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=96, patch_size=14)
+            cfg = Qwen3_5Config(text_config=text, vision_config=eyes)
+            return Qwen3_5ForConditionalGeneration(cfg), torch.bfloat16
+        del text["intermediate_size"]
+        cfg = Qwen3_5MoeTextConfig(**text, moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=6,
+                                   num_experts_per_tok=2)
+        return Qwen3_5MoeForCausalLM(cfg), torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -399,7 +416,7 @@ def main(out, first_seed=1000, only=()):
              "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss", "glm",
              "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe", "gemma", "dots1",
              "solar-open",
-             "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe"]
+             "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

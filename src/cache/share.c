@@ -105,6 +105,7 @@ static int find_pieces(const ig_sequence *seq, const int32_t *ids, int n) {
         seq->pieces[count] = ig_prefix_tree_find(tree, parent, of_piece, &id);
         if (seq->pieces[count] == UINT32_MAX) break;
     }
+    ig_kv_wish_state(seq->kv, count * tree->piece_tokens);
     return ig_kv_whole(ig_kv_memory_of(seq->kv), seq->pieces, count * tree->piece_tokens) / tree->piece_tokens;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the CPU device: cpu.c (matrices and elementwise operations), cpu_attention.c.
+ * Private to the CPU device: cpu.c (matrices and elementwise operations), cpu_attention.c,
+ * cpu_recurrence.c.
  */
 #ifndef IG_DEVICE_CPU_H
 #define IG_DEVICE_CPU_H
@@ -41,6 +42,10 @@ size_t ig_cpu_attention_partial_floats(const ig_device_need *need);
 size_t ig_cpu_attention_chunk_bytes(const ig_kernels *k, const ig_device_need *need);
 size_t ig_cpu_attention_carry_floats(const ig_kernels *k, const ig_device_need *need);
 void ig_cpu_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
+void ig_cpu_convolve(ig_device *d, float *out, const float *x, const ig_recurrence_shape *s,
+                     const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
+void ig_cpu_recur(ig_device *d, float *out, const float *x, const float *beta, const float *alpha,
+                  const ig_recurrence_shape *s, const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
 void ig_cpu_weigh(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end, float *weights,
                   size_t stride);
 

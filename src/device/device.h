@@ -214,6 +214,47 @@ static inline size_t ig_scan_floats(int group, int head_dim, int n) {
     return (IG_SCAN_BOARD + parts * each + queries + 4 + 3) / 4 * 4;
 }
 
+/* Layers that do not attend: tokens change a state of each value head, a matrix, and read from it (the gated delta
+ * rule: Yang and others, 2024, arXiv 2412.06464; Qwen3.5). Queries and keys of a head serve several value heads. */
+typedef struct ig_recurrence_shape {
+    int n_key_heads, n_value_heads; /* the second a multiple of the first */
+    int key_dim, value_dim;         /* multiples of 16, at most IG_RECURRENCE_DIMS */
+    int n_taps;                     /* a convolution over so many last tokens comes first */
+    bool is_tiled;                  /* value head i is of key head i % n_key_heads; else those of one lie together */
+} ig_recurrence_shape;
+
+enum { IG_RECURRENCE_DIMS = 256, IG_RECURRENCE_TAPS = 8, IG_RECURRENCE_KEPT = 3 };
+
+/* Queries, keys and values of a token, one behind the other. */
+static inline size_t ig_recurrence_channels(const ig_recurrence_shape *s) {
+    return 2 * (size_t)s->n_key_heads * (size_t)s->key_dim + (size_t)s->n_value_heads * (size_t)s->value_dim;
+}
+
+/* Floats of a layer's state: of the latest tokens what the convolution gets, [n_taps - 1][channels], the oldest first;
+ * then [n_value_heads][key_dim][value_dim]. */
+static inline size_t ig_recurrence_floats(const ig_recurrence_shape *s) {
+    return (size_t)(s->n_taps - 1) * ig_recurrence_channels(s) +
+           (size_t)s->n_value_heads * (size_t)s->key_dim * (size_t)s->value_dim;
+}
+
+/* A layer's rows of one sequence, consecutive tokens. */
+typedef struct ig_recurrence {
+    int row, n;        /* n 0: none */
+    const float *from; /* its state before them; NULL: zeros */
+    int n_kept;        /* 1 .. IG_RECURRENCE_KEPT */
+    struct {
+        int after;    /* so many of the rows; ascending, the last is n */
+        float *state; /* gets the state then; not `from` */
+    } kept[IG_RECURRENCE_KEPT];
+} ig_recurrence;
+
+/* Numbers of each value head. */
+typedef struct ig_recurrence_weights {
+    const float *taps;       /* [n_taps][channels] the last one is of the token itself */
+    const float *decay;      /* below 0: the rate of what a token forgets of the state */
+    const float *decay_bias; /* of the numbers that say how much of that */
+} ig_recurrence_weights;
+
 /* Sizes that the operations' own scratch is made for. */
 typedef struct ig_device_need {
     int max_rows;    /* rows of x in one operation */
@@ -323,6 +364,17 @@ typedef struct ig_device_ops {
                      int n);
     /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
+    /* out[r][0..channels) = silu of the sum over taps t of taps[t] * x[r - n_taps + 1 + t], for the rows of n_jobs
+     * sequences; what is wanted of them later goes to their states. Devices without recurrences have neither of both.
+     */
+    void (*convolve)(ig_device *d, float *out, const float *x, const ig_recurrence_shape *s,
+                     const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
+    /* out[r][n_value_heads][value_dim]: what the rows' tokens read from the state S after they have changed it. With
+     * queries and keys q, k of x [rows][channels] at length 1, v its values, and numbers a, b of each value head, alpha
+     * and beta [rows][n_value_heads]: S = e^(decay softplus(a + decay_bias)) S, S += k (sigmoid(b) (v - k S)),
+     * out = q S / sqrt(key_dim). */
+    void (*recur)(ig_device *d, float *out, const float *x, const float *beta, const float *alpha,
+                  const ig_recurrence_shape *s, const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
     /* The largest magnitude of each of n_x arrays, to out [n_x] in memory of the host that the device has given;
      * infinite or NaN if any is. */
     void (*peak)(ig_device *d, float *out, const ig_floats *x, int n_x);

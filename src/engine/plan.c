@@ -37,8 +37,8 @@ void ig_session_forget_names(ig_cache_options *o, const char *policy) {
 static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
     const ig_config *c = &m->config;
     int n_heads = made_for->kind == IG_SKETCH_SKEW ? c->n_heads : c->n_kv_heads;
-    return made_for->model == m->identity && made_for->n_layers == c->n_layers && made_for->n_heads == n_heads &&
-           made_for->head_dim == c->head_dim;
+    return made_for->model == m->identity && made_for->n_layers == ig_config_attention_layers(c) &&
+           made_for->n_heads == n_heads && made_for->head_dim == c->head_dim;
 }
 
 /* What opening sessions changes of a model, beside the memory of its steps. */
@@ -85,6 +85,7 @@ static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err
                                .disk_path = o->disk_path,
                                .no_uring = o->no_uring,
                                .window = o->whole_windows ? NULL : m->config.window,
+                               .state_bytes = ig_config_state_bytes(&m->config),
                                .is_mapped = o->map && is_host,
                                .is_paged = o->map && !is_host,
                                .ctx = m->ctx,
@@ -93,6 +94,10 @@ static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err
         return ig_fail(
             err, IG_E_ARG,
             "keys and values whose pages a GPU's driver moves have no disk tier, and no limit on RAM or VRAM");
+    if (o->store_path && m->config.n_recurrent)
+        return ig_fail(
+            err, IG_E_UNSUPPORTED,
+            "%s: no store of prefixes is kept for it, since its recurrent layers would have to be stored too", m->path);
     if (p->tiers.is_mapped && (o->disk_bytes || !o->ram_bytes))
         return ig_fail(err, IG_E_ARG, "mapped keys and values need a limit on their RAM, and no disk tier");
     if (o->ram_bytes && !o->disk_bytes && !o->map)
@@ -217,8 +222,8 @@ static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
 
 static void set_shapes(ig_session_plan *p, const ig_model *m) {
     const ig_config *c = &m->config;
-    p->kv = (ig_kv_shape){c->n_layers, c->n_kv_heads, c->head_dim, p->o.n_ctx, p->o.n_batch};
-    p->policy = (ig_policy_shape){.n_layers = c->n_layers,
+    p->kv = (ig_kv_shape){ig_config_attention_layers(c), c->n_kv_heads, c->head_dim, p->o.n_ctx, p->o.n_batch};
+    p->policy = (ig_policy_shape){.n_layers = ig_config_attention_layers(c),
                                   .n_heads = c->n_heads,
                                   .n_kv_heads = c->n_kv_heads,
                                   .head_dim = c->head_dim,

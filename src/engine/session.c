@@ -359,7 +359,7 @@ static double audit_mean(const ig_audit *a, double sum) { return a->n_queries ? 
 
 double ig_session_audit(const ig_session *s, int layer) {
     const ig_audit *a = s ? &s->seq.audit : NULL;
-    if (!a || layer < 0 || layer >= s->model->config.n_layers || !a->layer_n[layer]) return -1;
+    if (!a || layer < 0 || layer >= s->seq.policy->shape.n_layers || !a->layer_n[layer]) return -1;
     return a->layer_sum[layer] / (double)a->layer_n[layer];
 }
 

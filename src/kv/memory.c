@@ -188,6 +188,7 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
         return ig_fail(err, IG_E_LIMIT, "KV cache for %zu times %d tokens: too large to be addressed", m->n_sequences,
                        shape->n_ctx);
     if (!o->disk_bytes && !o->is_mapped) ig_kv_windows_plan(m, o->window);
+    ig_kv_states_plan(m, o->state_bytes);
     return count_frames(n_frames, m, *n_blocks, o, err);
 }
 
@@ -230,6 +231,7 @@ ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_opti
     else
         *bytes += plain_bytes(&m, o);
     if (o->is_mapped && *bytes > o->ram_bytes) *bytes = o->ram_bytes;
+    *bytes += ig_kv_states_bytes(&m);
     return IG_OK;
 }
 
@@ -288,6 +290,7 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
     if (!s) s = open_tables(m, n_blocks, err);
     if (!s) s = ig_kv_tables_open(m, err);
     if (!s) s = ig_kv_windows_open(m, err);
+    if (!s) s = ig_kv_states_open(m, err);
     if (!s && o->is_mapped)
         s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers, o->ram_bytes - plain_bytes(m, o), err);
     if (!s)
@@ -318,6 +321,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     ig_pages_release(m->counted, m->n_pieces * sizeof *m->counted);
     ig_kv_tables_close(m);
     ig_kv_windows_close(m);
+    ig_kv_states_close(m);
     if (m->prefixes.nodes) ig_prefix_tree_close(&m->prefixes);
     ig_frame_pool_close(&m->pool);
     ig_kv_pager_close(m->pager);
@@ -360,6 +364,7 @@ static void free_piece(ig_kv_memory *m, uint32_t piece) {
             ig_kv_drop_block(m, t * m->table_len + (size_t)piece * m->piece_blocks + b);
     ig_kv_tables_forget(m, piece);
     ig_kv_windows_forget(m, piece);
+    ig_kv_states_forget(m, piece);
     m->spare[m->n_spare++] = piece;
 }
 
@@ -430,8 +435,8 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     out->table_bytes = n_pieces * ig_kv_tables_piece_bytes(m);
     out->n_kept_pieces = m->prefixes.n_kept;
     out->n_pieces = n_pieces - m->prefixes.n_kept;
-    out->ram_bytes =
-        n_frames * IG_FRAME_BYTES + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
+    out->ram_bytes = n_frames * IG_FRAME_BYTES + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) +
+                     n_pieces * piece_bytes(m) + ig_kv_states_bytes(m);
     if (m->pager) count_pages(m, out, n_frames);
     if (m->copies) out->bus = m->copies->total, out->vram_bytes = ig_residency_bytes(&m->copies->shape);
     if (!m->tier) return;

@@ -28,6 +28,7 @@
 #include "kv/pager.h"
 #include "kv/frame_pool.h"
 #include "kv/slots.h"
+#include "kv/states.h"
 #include "kv/store.h"
 #include "kv/table.h"
 #include "kv/tier_disk.h"
@@ -125,6 +126,7 @@ struct ig_kv_memory {
     uint64_t n_counts;          /* calls */
     size_t n_lent;              /* frames that are not used, for the slots' sake */
     ig_kv_windows windows;
+    ig_kv_states states;
     bool shares;
     ig_prefix_tree prefixes; /* if it does */
     ig_kv_table *tables;     /* [most_tables] of policies; those from n_tables_used on were never used */
@@ -172,6 +174,7 @@ struct ig_kv {
     ig_slots *slots;      /* [n_tables] */
     int32_t *slot_memory; /* of their lists */
     size_t slot_bytes;
+    ig_kv_own_states states;
     bool torn; /* compact() failed: what the layers hold is of no use */
 };
 

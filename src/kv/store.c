@@ -38,6 +38,7 @@ ig_status ig_kv_open_in(ig_kv **out, ig_kv_memory *m, ig_error *err) {
     if (!kv) return ig_fail_memory(err, "KV sequence", sizeof *kv);
     kv->memory = m;
     m->n_open++;
+    ig_kv_states_take(kv);
     kv->held = calloc(3 * n_layers, sizeof *kv->held);
     kv->pieces = calloc(m->sequence_pieces, sizeof *kv->pieces);
     kv->slots = calloc(m->n_tables, sizeof *kv->slots);
@@ -80,6 +81,7 @@ void ig_kv_close(ig_kv *kv) {
     ig_kv_memory *m = kv->memory;
     if (m->tier) ig_kv_settle(m);
     give_pieces(kv, 0);
+    ig_kv_states_give(kv);
     ig_device_free(m->device, IG_PLACE_HOST, kv->slot_memory, kv->slot_bytes);
     ig_device_free(m->device, IG_PLACE_HOST, kv->number, number_bytes(m));
     free(kv->slots);
@@ -240,7 +242,11 @@ ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks,
     return ig_kv_load_all(kv->memory, layer, &(ig_kv_want){kv, picks, n_picks}, 1, err);
 }
 
-void ig_kv_go_on(ig_kv *kv) { ig_kv_see_from(kv, ig_kv_length(kv)); }
+void ig_kv_go_on(ig_kv *kv) {
+    int n = ig_kv_length(kv);
+    ig_kv_see_from(kv, n);
+    ig_kv_states_go_on(kv, n);
+}
 
 /* ---- dropping tokens ---------------------------------------------------------------------- */
 
@@ -333,12 +339,19 @@ static ig_status copy_piece(ig_kv *kv, int i, int n, ig_error *err) {
     return IG_OK;
 }
 
+/* How many of n tokens the sequence can go on from. */
+static int reach(const ig_kv *kv, int n) {
+    const ig_kv_memory *m = kv->memory;
+    if (has_lost(kv, n)) return 0;
+    if (m->states.bytes) return ig_kv_states_reach(kv, n);
+    return n < kv->n_pieces << m->piece_shift ? ig_kv_whole(m, kv->pieces, n) : n;
+}
+
 ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
     ig_kv_memory *m = kv->memory;
     if (m->tier) ig_kv_settle(m);
     ig_status s = ig_kv_take_failure(kv, err);
-    if (has_lost(kv, n)) n = 0;
-    if (n < kv->n_pieces << m->piece_shift) n = ig_kv_whole(m, kv->pieces, n);
+    n = reach(kv, n);
     int last = n >> m->piece_shift;
     bool is_within = n & ((1 << m->piece_shift) - 1) && last < kv->n_pieces;
     if (is_within && is_shared(kv, last)) {
@@ -349,10 +362,11 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
         give_pieces(kv, last + 1);
         ig_kv_see_from(kv, n);
         ig_status t = copy_piece(kv, last, n, s ? NULL : err);
-        if (t) n = ig_kv_whole(m, kv->pieces, last << m->piece_shift);
+        if (t) n = reach(kv, last << m->piece_shift);
         if (!s) s = t;
     } else if (is_within) {
         ig_kv_tables_forget(m, kv->pieces[last]); /* it may have been full, and shared before it was withdrawn */
+        ig_kv_states_forget(m, kv->pieces[last]);
     }
     int end = 0;
     for (int layer = 0; layer < m->shape.n_layers; layer++) {
@@ -364,6 +378,11 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
     ig_kv_see_from(kv, end);
     for (size_t t = 0; n == 0 && t < m->n_tables; t++) ig_slots_clear(&kv->slots[t]);
     if (n == 0) kv->torn = false;
+    if (m->states.bytes && end && reach(kv, end) < end) { /* less could be read back than was asked for */
+        ig_kv_cut(kv, end, NULL);
+        return s;
+    }
+    ig_kv_states_go_back(kv, end);
     return s;
 }
 
@@ -395,6 +414,8 @@ void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n) {
     }
     kv->n_pieces = kv->first_seen = n;
     ig_kv_see_from(kv, n << m->piece_shift);
+    for (int i = 0; i < 2; i++) kv->states.at[i] = -1;
+    ig_kv_states_go_back(kv, n << m->piece_shift);
     ig_kv_note_place(kv, 0);
     for (int l = 0; l < m->shape.n_layers; l++) {
         kv->held[l] = n << m->piece_shift;
@@ -407,6 +428,7 @@ void ig_kv_replace_piece(ig_kv *kv, int i, uint32_t piece) {
     if (m->tier) ig_kv_settle(m); /* its blocks may be on their way to the disk */
     ig_kv_tables_complete(m, kv->pieces[i], piece);
     ig_kv_make_whole(kv, i, piece);
+    ig_kv_states_move(m, kv->pieces[i], piece);
     ig_kv_own_piece(m, piece);
     ig_kv_unsee(kv, i);
     ig_kv_give_piece(m, kv->pieces[i]);

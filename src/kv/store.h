@@ -47,7 +47,7 @@ int ig_kv_slot(const ig_kv *kv, int layer, int head, int token);
 ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
-/* A step is over: layers with a window may let go of what theirs has passed. */
+/* A step is over: layers with a window may let go of what theirs has passed, and what begin_carry() named is valid. */
 void ig_kv_go_on(ig_kv *kv);
 /* Drops tokens from n on in all layers. What is left of a piece that others own or may find is copied. May have to read
  * blocks back; where that fails, fewer than n tokens are left (length()). What was dropped cannot come back: if a layer
@@ -81,6 +81,24 @@ bool ig_kv_in_ram(const ig_kv *kv, int layer, int first);
 /* Views [n_kv_heads] of tokens [begin, begin + IG_ATTEND_UNIT) of n, which last until the next call but one; begin is a
  * multiple of IG_ATTEND_UNIT. Meanwhile the piece that follows is read. */
 ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views, ig_error *err);
+
+/* ---- what layers without keys carry on (states.h) ---- */
+
+/* States of state_bytes that a step reads and writes. */
+typedef struct ig_kv_carry {
+    const uint8_t *from; /* before its tokens; NULL: there are none, and the state is one of zeros */
+    int n_kept;
+    struct {
+        int after; /* so many of its tokens; ascending, the last is all of them */
+        uint8_t *state;
+    } kept[3];
+} ig_kv_carry;
+
+/* Tokens [first, first + n) are about to be computed, of a prompt that may go on; the sequence holds `first`. It has no
+ * state of them before go_on(), and none if it is cut instead. */
+void ig_kv_begin_carry(ig_kv_carry *out, ig_kv *kv, int first, int n, bool is_prompt, bool goes_on);
+/* Others have tokens [0, n) too: a prompt of the sequence that passes there leaves a state, if n ends a piece. */
+void ig_kv_wish_state(ig_kv *kv, int n);
 
 /* ---- pieces ---- */
 

@@ -96,6 +96,7 @@ static bool is_mark(const ig_kv_memory *m, int i) {
 }
 
 int ig_kv_whole(const ig_kv_memory *m, const uint32_t *pieces, int n) {
+    if (m->states.bytes) n = ig_kv_states_before(m, pieces, n);
     if (!m->windows.widest) return n;
     for (;;) {
         int first = first_seen(m, n), i = (int)ig_kv_pieces_for(m, n) - 1;

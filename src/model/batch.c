@@ -15,10 +15,24 @@ static ig_head_shape heads_of(const ig_config *c) {
     return (ig_head_shape){c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale};
 }
 
+/* What layers with a recurrence want, and queries that have their gates beside them. */
+static void lay_out_mixed(ig_batch *b, const ig_config *c, size_t rows) {
+    ig_space *a = &b->space;
+    const ig_recurrence_shape *s = &c->recurrence;
+    size_t heads = (size_t)c->n_heads, channels = ig_recurrence_channels(s), values = (size_t)s->n_value_heads,
+           wide = c->is_gate_in_q ? 2 * heads * (size_t)c->head_dim : 0;
+    b->mixed[0] = ig_space_device(a, rows * (channels > wide ? channels : wide) * sizeof(float));
+    b->mixed[1] = ig_space_device(a, rows * channels * sizeof(float));
+    b->mixed_gate = ig_space_device(a, rows * values * (size_t)s->value_dim * sizeof(float));
+    b->gates = ig_space_device(a, 2 * rows * values * sizeof(float));
+    b->recurrences = ig_space_host(a, c->n_recurrent ? rows * sizeof *b->recurrences : 0);
+    b->halves = ig_space_host(a, c->is_gate_in_q ? 2 * rows * heads * sizeof *b->halves : 0);
+}
+
 static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
     ig_head_shape shape = heads_of(c);
     size_t rows = (size_t)need->max_rows, d = (size_t)ig_max_int(c->d_model, c->d_embed),
-           heads = (size_t)c->n_heads * (size_t)c->head_dim;
+           heads = (size_t)c->n_heads * (size_t)c->head_dim, mixed = (size_t)ig_config_mixed(c);
     size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)ig_config_widest_ff(c);
     size_t few_logits = (size_t)c->n_vocab * (rows < 16 ? rows : 16);
     if (wide < few_logits) wide = few_logits;
@@ -29,8 +43,9 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     if (wide < hidden) wide = hidden;
     ig_space *a = &b->space;
     b->h = ig_space_device(a, rows * d * sizeof(float));
-    b->x = ig_space_device(a, rows * (d > heads ? d : heads) * sizeof(float));
+    b->x = ig_space_device(a, rows * (d > mixed ? d : mixed) * sizeof(float));
     b->gate = c->has_attn_gate ? ig_space_device(a, rows * heads * sizeof(float)) : NULL;
+    lay_out_mixed(b, c, rows);
     b->y = ig_space_device(a, rows * d * sizeof(float));
     b->wide = ig_space_device(a, wide * sizeof(float));
     ig_routes_lay_out(a, &b->routes, c, need->max_rows, b->ffn_rows);
@@ -49,8 +64,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
 }
 
 static ig_device_need device_need(const ig_config *c, const ig_step_need *need) {
-    int widest =
-        ig_max_int(ig_max_int(ig_config_widest_ff(c), c->n_heads * c->head_dim), ig_max_int(c->d_model, c->d_embed));
+    int widest = ig_max_int(ig_max_int(ig_config_widest_ff(c), ig_config_mixed(c)), ig_max_int(c->d_model, c->d_embed));
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_entries = need->n_ctx,

@@ -43,15 +43,21 @@ typedef struct ig_batch {
     ig_space space;
     atomic_size_t bytes; /* of it, for other threads */
     float *h;            /* [max_rows][d_model] residual stream */
-    float *x; /* [max_rows][max(d_model, d_embed, n_heads head_dim)] normed input of a sublayer; attention's output */
-    float *gate;          /* [max_rows][n_heads head_dim] of attention, if the model has any */
-    float *y;             /* [max_rows][max(d_model, d_embed)] output of a sublayer */
-    ig_step_scratch rows; /* queries, keys and values; rows.out is x */
-    int ffn_rows;         /* IG_FFN_ROWS or IG_FFN_ROWS_THERE */
-    float *wide;          /* gate and up [ffn_rows][d_ff] each */
-    ig_routes routes;     /* of models with experts */
-    ig_twin logits;       /* [logit_rows][n_vocab]; the device's are `wide` */
-    ig_twin cs;           /* [rotations][rows][n_rot] cosines and sines of each row's position (ig_config_rotations) */
+    float *x; /* [max_rows][max(d_model, d_embed, ig_config_mixed())] normed input of a sublayer; attention's output */
+    float *gate;     /* [max_rows][n_heads head_dim] of attention, if the model has any */
+    float *mixed[2]; /* [max_rows][channels] each, of layers with a recurrence: before and after their convolution; the
+                        first also queries with their gates, [max_rows][n_heads][2][head_dim] */
+    float *mixed_gate;          /* [max_rows][n_value_heads value_dim] of what they give */
+    float *gates;               /* [2][max_rows][n_value_heads] of their states */
+    ig_recurrence *recurrences; /* [max_rows] the host's: of segments, in the next layer that has one */
+    int32_t *halves;            /* [2][max_rows n_heads] of rows of queries with their gates: numbers of either */
+    float *y;                   /* [max_rows][max(d_model, d_embed)] output of a sublayer */
+    ig_step_scratch rows;       /* queries, keys and values; rows.out is x */
+    int ffn_rows;               /* IG_FFN_ROWS or IG_FFN_ROWS_THERE */
+    float *wide;                /* gate and up [ffn_rows][d_ff] each */
+    ig_routes routes;           /* of models with experts */
+    ig_twin logits;             /* [logit_rows][n_vocab]; the device's are `wide` */
+    ig_twin cs; /* [rotations][rows][n_rot] cosines and sines of each row's position (ig_config_rotations) */
     int logit_rows;
     /* What is being looked at, all at once where a device would have to be waited for each time (finite.c). */
     ig_looked_at *looks; /* [most_looks], the host's */

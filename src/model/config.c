@@ -43,10 +43,31 @@ static void derive_scales(ig_config *c) {
     c->norm_eps = (float)((double)c->norm_eps / (c->residual_scale * c->residual_scale));
 }
 
+static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig_error *err) {
+    const ig_recurrence_shape *s = &c->recurrence;
+    for (int l = 0; l < c->n_layers; l++) {
+        c->n_recurrent += c->is_recurrent[l];
+        if (c->is_recurrent[l] && c->window[l])
+            return ig_fail(err, IG_E_UNSUPPORTED, "%s: layer %d has a window and does not attend", names->path, l);
+    }
+    if (!c->n_recurrent) return IG_OK;
+    if (c->n_recurrent == c->n_layers)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: no layer attends, so that there are no keys and values",
+                       names->path);
+    if (s->n_value_heads % s->n_key_heads)
+        return ig_fail(err, IG_E_FORMAT, "%s: recurrent layers have %d value heads, no multiple of their %d key heads",
+                       names->path, s->n_value_heads, s->n_key_heads);
+    if (s->key_dim % 16 || s->value_dim % 16)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: heads of recurrent layers of %d and %d: need multiples of 16",
+                       names->path, s->key_dim, s->value_dim);
+    return IG_OK;
+}
+
 ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err) {
     if (c->rope_blend == IG_BLEND_YARN) derive_yarn(c);
     if (c->rope_gain == 0) c->rope_gain = 1;
     ig_status s = check_heads(c, names, err);
+    if (!s) s = check_recurrence(c, names, err);
     if (s) return s;
     if (!c->d_embed) c->d_embed = c->d_model;
     if (c->rope_linear == 0) c->rope_linear = 1;

@@ -64,6 +64,7 @@ typedef struct ig_config {
     ig_routing routing;   /* with experts */
     double expert_scale;  /* of all shares; 1: nothing */
     bool has_attn_gate;   /* sigmoids of one more projection multiply what attention gives (Trinity) */
+    bool is_gate_in_q;    /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
     bool has_sink_scores; /* each query head has a learned one (ig_attention) */
     bool is_share_of_all; /* experts' shares do not add up to 1, as those of all of them do */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
@@ -90,10 +91,29 @@ typedef struct ig_config {
     int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
     double attn_scale;         /* of scores; 1 / sqrt(head_dim) unless stated */
-    bool tied;                 /* the output matrix is the embedding, as the file states it */
-    bool final_norm;           /* a norm precedes the output matrix */
-    bool is_text_part;         /* the files also hold what sees pictures, which nothing here uses */
+    /* Layers that do not attend but carry a state on (Qwen3.5); the others are numbered by themselves where keys and
+     * values are concerned. */
+    bool is_recurrent[IG_MAX_LAYERS];
+    int n_recurrent;
+    ig_recurrence_shape recurrence;
+    bool tied;         /* the output matrix is the embedding, as the file states it */
+    bool final_norm;   /* a norm precedes the output matrix */
+    bool is_text_part; /* the files also hold what sees pictures, which nothing here uses */
 } ig_config;
+
+/* Layers that have keys and values. */
+static inline int ig_config_attention_layers(const ig_config *c) { return c->n_layers - c->n_recurrent; }
+
+/* Bytes of the states of all layers that have one. */
+static inline size_t ig_config_state_bytes(const ig_config *c) {
+    return (size_t)c->n_recurrent * ig_recurrence_floats(&c->recurrence) * sizeof(float);
+}
+
+/* What attention gives of a token, or the outputs of a recurrence, whichever is wider. */
+static inline int ig_config_mixed(const ig_config *c) {
+    int heads = c->n_heads * c->head_dim, values = c->recurrence.n_value_heads * c->recurrence.value_dim;
+    return heads > values ? heads : values;
+}
 
 /* [n_rot / 2] radians per position. */
 typedef double ig_rope_frequencies[IG_MAX_HEAD_DIM / 2];

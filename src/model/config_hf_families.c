@@ -106,6 +106,26 @@ static void read_qwen3(ig_hf_reader *r, ig_config *c) {
     read_qwen2(r, c);
 }
 
+/* Layers that do not attend, all but every so many unless they are stated one by one. */
+static void read_recurrence(ig_hf_reader *r, ig_config *c) {
+    const json_t *types = ig_hf_get(r->root, "layer_types");
+    int interval = ig_hf_int(r, r->root, "full_attention_interval", IG_MAX_LAYERS, 4);
+    if (types && json_array_size(types) != (size_t)c->n_layers)
+        ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        const char *type = types ? json_string_value(json_array_get(types, (size_t)l)) : NULL;
+        c->is_recurrent[l] = types ? type && strcmp(type, "linear_attention") == 0 : (l + 1) % interval != 0;
+        if (types && !c->is_recurrent[l] && !(type && strcmp(type, "full_attention") == 0))
+            ig_hf_refuse(r, "layer_types", type ? type : "?");
+    }
+    c->recurrence =
+        (ig_recurrence_shape){.n_key_heads = ig_hf_int(r, r->root, "linear_num_key_heads", IG_MAX_HEADS, 16),
+                              .n_value_heads = ig_hf_int(r, r->root, "linear_num_value_heads", IG_MAX_HEADS, 32),
+                              .key_dim = ig_hf_int(r, r->root, "linear_key_head_dim", IG_RECURRENCE_DIMS, 128),
+                              .value_dim = ig_hf_int(r, r->root, "linear_value_head_dim", IG_RECURRENCE_DIMS, 128),
+                              .n_taps = ig_hf_int(r, r->root, "linear_conv_kernel_dim", IG_RECURRENCE_TAPS, 4)};
+}
+
 static void read_seed_oss(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 8;
     c->head_dim = 128;
@@ -342,6 +362,20 @@ static void read_phi3(ig_hf_reader *r, ig_config *c) {
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
 }
 
+static void read_qwen3_5(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norm_offset = 1;
+    c->n_kv_heads = 4;
+    c->head_dim = 256;
+    c->has_attn_gate = c->is_gate_in_q = true;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    c->n_rot = read_n_rot(r, head_dim, 0.25);
+    read_llama(r, c);
+    read_recurrence(r, c);
+    if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
+    c->n_layers_left_out = ig_hf_count(r, "mtp_num_hidden_layers", IG_MAX_LAYERS, 0);
+}
+
 static void read_glm(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1.5625e-7f;
     c->is_gate_up_fused = true;
@@ -543,6 +577,7 @@ static const ig_hf_family families[] = {
     {"qwen3_moe", read_qwen3_moe, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_vl_moe_text", refuse_order, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
+    {"qwen3_5_text", read_qwen3_5, {"partial_rotary_factor"}, NULL},
     {"seed_oss", read_seed_oss, {NULL}, NULL},
     {"smollm3", read_smollm3, {NULL}, NULL},
     {"solar_open", read_solar_open, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},

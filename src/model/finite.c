@@ -124,7 +124,7 @@ static void check_batch(const forward *f, const ig_looked_at *r, int n) {
 /* Rows of x, [n_rows][width], from `first` on. */
 static ig_looked_at rows_of(const forward *f, const float *x, int first, int width, float most, const char *where) {
     return (ig_looked_at){
-        x + (size_t)first * (size_t)width, first, f->n_rows - first, width, most, where, f->step.layer, NULL};
+        x + (size_t)first * (size_t)width, first, f->n_rows - first, width, most, where, f->layer, NULL};
 }
 
 static ig_looked_at state(const forward *f, const char *where) {
@@ -140,7 +140,7 @@ void ig_forward_check_embedding(const forward *f) {
 /* A late pass asks only whether all is well: what is not finite in one layer still is so in the last one, or in the
  * keys of a layer before. */
 void ig_forward_check_state(const forward *f, const char *where) {
-    if (f->step.is_late && f->step.layer < f->c->n_layers - 1) return;
+    if (f->step.is_late && f->layer < f->c->n_layers - 1) return;
     ig_looked_at r = state(f, where);
     check_batch(f, &r, 1);
 }

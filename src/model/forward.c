@@ -30,11 +30,10 @@ static void multiply_alike(const forward *f, float *const *y, const ig_matrix *c
     if (few && mixed) f->b->rows.decode_seconds += ig_clock_seconds() - start;
 }
 
-/* y[i] = w[i] x for all rows from `first` on. */
-static void multiply_each(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
-                          int first) {
+void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
+                         int first) {
     for (int row = first, n; row < f->n_rows; row += n) {
-        float *at[3];
+        float *at[4];
         n = count_alike(f, w, n_w, row, f->n_rows);
         for (int i = 0; i < n_w; i++) at[i] = y[i] + (size_t)row * (size_t)w[i]->n_out;
         multiply_alike(f, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, row, n);
@@ -42,7 +41,7 @@ static void multiply_each(const forward *f, float *const *y, const ig_matrix *co
 }
 
 static void multiply(const forward *f, float *y, const ig_matrix *w, const float *x) {
-    multiply_each(f, &y, &w, 1, x, f->step.first_row);
+    ig_forward_multiply(f, &y, &w, 1, x, f->step.first_row);
 }
 
 static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, int first) {
@@ -74,14 +73,34 @@ static void embed(const forward *f) {
     if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, 1, b->positions, f->n_rows, true);
 }
 
+/* Where products with the matrix of queries go, */
+static float *queries_of(const forward *f) { return f->c->is_gate_in_q ? f->b->mixed[0] : f->b->rows.q.dev; }
+
+/* and how rows from `first` on become queries, and gates if anybody asks, where they lie in turns. */
+static void part_queries(const forward *f, int first, bool has_gates) {
+    const ig_batch *b = f->b;
+    int n = (f->n_rows - first) * f->c->n_heads;
+    size_t at = (size_t)first * (size_t)f->c->n_heads, d = (size_t)f->c->head_dim;
+    const ig_matrix halves = {.w = b->mixed[0],
+                              .n_out = 2 * f->n_rows * f->c->n_heads,
+                              .n_in = f->c->head_dim,
+                              .type = IG_TYPE_F32,
+                              .row_bytes = d * sizeof(float)};
+    if (!f->c->is_gate_in_q) return;
+    const int32_t *gates = b->halves + (size_t)f->n_rows * (size_t)f->c->n_heads;
+    f->dev->ops->embed(f->dev, b->rows.q.dev + at * d, &halves, 1, b->halves + at, n, false);
+    if (has_gates) f->dev->ops->embed(f->dev, b->gate + at * d, &halves, 1, gates + at, n, false);
+}
+
 /* Keys and values of all rows, queries of those that attend, and what gates their attention. */
 static void project(const forward *f, const ig_layer *w, const float *x) {
-    float *of[] = {f->b->rows.k.dev, f->b->rows.v.dev, f->b->rows.q.dev}, *k = of[0], *q = of[2];
+    float *of[] = {f->b->rows.k.dev, f->b->rows.v.dev, queries_of(f)}, *k = of[0], *q = f->b->rows.q.dev;
     const ig_matrix *from[] = {&w->k, &w->v, &w->q};
     int first = f->step.first_row;
-    multiply_each(f, of, from, first ? 2 : 3, x, 0);
-    if (first) multiply_each(f, of + 2, from + 2, 1, x, first);
-    if (w->attn_gate.w) multiply_each(f, &f->b->gate, (const ig_matrix *[]){&w->attn_gate}, 1, x, first);
+    ig_forward_multiply(f, of, from, first ? 2 : 3, x, 0);
+    if (first) ig_forward_multiply(f, of + 2, from + 2, 1, x, first);
+    if (w->attn_gate.w) ig_forward_multiply(f, &f->b->gate, (const ig_matrix *[]){&w->attn_gate}, 1, x, first);
+    part_queries(f, first, true);
     ig_forward_place_queries(f, q, w, first);
     ig_forward_place_keys(f, k, w);
 }
@@ -194,10 +213,10 @@ static int list_chosen(const ig_routes *r, int n_experts, int32_t *chosen) {
 }
 
 static ig_status take_experts(const forward *f, const int32_t *experts, int n, ig_error *err) {
-    ig_expert_lane_take(f->m->expert_lane, f->step.layer, experts, n);
+    ig_expert_lane_take(f->m->expert_lane, f->layer, experts, n);
     if (!f->m->experts) return IG_OK;
     ig_step_lap(&f->b->rows, IG_STEP_FFN);
-    ig_status status = ig_expert_cache_take(f->m->experts, f->step.layer, experts, n, err);
+    ig_status status = ig_expert_cache_take(f->m->experts, f->layer, experts, n, err);
     ig_step_lap(&f->b->rows, IG_STEP_WAIT);
     return status;
 }
@@ -206,7 +225,7 @@ static ig_status take_experts(const forward *f, const int32_t *experts, int n, i
 static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
     const ig_routes *r = &f->b->routes;
     int32_t chosen[IG_MAX_EXPERTS];
-    int n = list_chosen(r, w->n_experts, chosen), layer = f->step.layer;
+    int n = list_chosen(r, w->n_experts, chosen), layer = f->layer;
     bool is_single = f->n_rows == 1 && f->n_dense == 0;
     for (int i = 0, n_now; i < n; i += n_now) {
         n_now = is_single ? n : 1;
@@ -302,27 +321,28 @@ static bool any_guesses(const forward *f, ig_speculation kind) {
     return false;
 }
 
-/* How the sequences get the guessed queries of f->step.layer: through the policy's own part of the weights, or all of
+/* How the sequences get the guessed queries of f->layer: through the policy's own part of the weights, or all of
  * them. True if any wants all. */
 static bool narrow_queries(const forward *f, ig_speculation kind) {
     bool whole = false;
     for (int s = 0; s < f->step.n_segments; s++) {
         ig_sequence *seq = f->step.segments[s].seq;
         if (!ig_step_guesses(&f->step, &f->step.segments[s], kind)) continue;
-        const ig_matrix *q = &f->m->weights.layers[f->step.layer].q;
+        const ig_matrix *q = &f->m->weights.layers[f->layer].q;
         seq->narrow = seq->policy->ops->narrow ? seq->policy->ops->narrow(seq->policy, f->step.layer, q) : NULL;
         whole = whole || !seq->narrow;
     }
     return whole;
 }
 
-/* Guessed queries of f->step.layer, to b->rows.q; of decode steps, which alone guess. */
+/* Guessed queries of f->layer, to b->rows.q; of decode steps, which alone guess. */
 static ig_status guess_queries(const forward *f, ig_speculation kind, const float *x, ig_error *err) {
-    const ig_layer *w = &f->m->weights.layers[f->step.layer];
+    const ig_layer *w = &f->m->weights.layers[f->layer];
     const ig_twin *q = &f->b->rows.q;
     int width = f->c->n_heads * f->c->head_dim;
     if (narrow_queries(f, kind)) {
-        multiply_each(f, (float *[]){q->dev}, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
+        ig_forward_multiply(f, (float *[]){queries_of(f)}, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
+        part_queries(f, f->n_dense, false);
         ig_forward_place_queries(f, q->dev, w, f->n_dense);
     }
     for (int s = 0; s < f->step.n_segments; s++) {
@@ -343,16 +363,17 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
 static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_error *err) {
     const ig_config *c = f->c;
     forward next = *f;
-    next.step.layer++;
-    if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return IG_OK;
+    next.layer++;
+    next.step.layer += !c->is_recurrent[f->layer];
+    if (next.layer == c->n_layers || c->is_recurrent[next.layer] || !any_guesses(&next, kind)) return IG_OK;
     if (c->norm_order == IG_NORMS_OF_SUMS && kind != IG_SPECULATE_PAPER) return IG_OK; /* it is not a sum's yet */
-    ig_status status = take_weights(f, next.step.layer, IG_WEIGHTS_QUERY, err);
+    ig_status status = take_weights(f, next.layer, IG_WEIGHTS_QUERY, err);
     ig_step_lap(&f->b->rows, IG_STEP_WAIT);
     if (status) return status;
     if (kind != IG_SPECULATE_PAPER && !ig_config_norms_first(c))
         x = f->b->h;
     else if (kind != IG_SPECULATE_PAPER)
-        normalise_from(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm, f->n_dense);
+        normalise_from(f, x, f->b->h, &f->m->weights.layers[next.layer].attn_norm, f->n_dense);
     status = guess_queries(&next, kind, x, err);
     if (!status) ig_step_guess(&next.step, kind);
     return status;
@@ -378,18 +399,41 @@ static const float *gate_attention(const forward *f) {
     return gate;
 }
 
-static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err) {
+/* What the first half of a layer begins with: its input, its weights, and guesses for the next layer. */
+static ig_status enter(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
-    ig_step_take_guesses(&f->step);
     if (ig_config_norms_first(f->c)) normalise(f, in, b->h, &w->attn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
-    ig_status status = take_weights(f, f->step.layer, IG_WEIGHTS_ATTENTION, err);
+    ig_status status = take_weights(f, f->layer, IG_WEIGHTS_ATTENTION, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
     if (!status) status = rehearse(f, IG_SPECULATE_PAPER, in, err);
     if (!status) status = rehearse(f, IG_SPECULATE_NORM, b->y, err);
     ig_step_lap(&b->rows, IG_STEP_GUESS);
+    return status;
+}
+
+/* And what it ends with: b->y joins the state. */
+static void leave(const forward *f, const ig_layer *w, const char *where) {
+    add_part(f, &w->attn_norm_after, &w->attn_norm);
+    ig_forward_check_state(f, where);
+    ig_step_lap(&f->b->rows, IG_STEP_OTHER);
+}
+
+static ig_status recur(forward *f, const ig_layer *w, float *in, ig_error *err) {
+    ig_status status = enter(f, w, in, err);
     if (status) return status;
-    if (f->step.layer == f->c->n_layers - 1) f->step.first_row = f->n_kept;
+    multiply(f, f->b->y, &w->o, ig_forward_recur(f, &w->recurrent, in));
+    ig_step_lap(&f->b->rows, IG_STEP_PROJECT);
+    leave(f, w, "after the recurrence of layer");
+    return IG_OK;
+}
+
+static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err) {
+    ig_batch *b = f->b;
+    ig_step_take_guesses(&f->step);
+    ig_status status = enter(f, w, in, err);
+    if (status) return status;
+    if (f->layer == f->c->n_layers - 1) f->step.first_row = f->n_kept;
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     ig_forward_check_heads(f);
@@ -399,12 +443,10 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     status = ig_step_attend(&f->step, err);
     if (status) return status;
-    multiply(f, b->y, &w->o, w->attn_gate.w ? gate_attention(f) : b->x);
+    multiply(f, b->y, &w->o, f->c->has_attn_gate ? gate_attention(f) : b->x);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     tap(f, IG_TAP_ATTENTION);
-    add_part(f, &w->attn_norm_after, &w->attn_norm);
-    ig_forward_check_state(f, "after the attention of layer");
-    ig_step_lap(&b->rows, IG_STEP_OTHER);
+    leave(f, w, "after the attention of layer");
     return IG_OK;
 }
 
@@ -412,7 +454,7 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
     if (ig_config_norms_first(f->c)) normalise(f, in, b->h, &w->ffn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
-    ig_status status = take_weights(f, f->step.layer, IG_WEIGHTS_ALL, err);
+    ig_status status = take_weights(f, f->layer, IG_WEIGHTS_ALL, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
     if (status) return status;
     if (w->router.w)
@@ -435,14 +477,18 @@ static ig_status run_layers(forward *f, ig_error *err) {
     ig_status status = IG_OK;
     ig_weight_stream_begin(f->m->stream);
     ig_weight_lane_begin(f->m->lane);
+    ig_forward_begin_recurrences(f);
+    f->layer = f->step.layer = 0;
     ig_forward_check_embedding(f);
-    for (f->step.layer = 0; !status && f->step.layer < f->c->n_layers && any_left(f); f->step.layer++) {
-        const ig_layer *w = &f->m->weights.layers[f->step.layer];
-        status = attend(f, w, in, err);
+    for (; !status && f->layer < f->c->n_layers && any_left(f); f->layer++) {
+        const ig_layer *w = &f->m->weights.layers[f->layer];
+        bool attends = !f->c->is_recurrent[f->layer];
+        status = attends ? attend(f, w, in, err) : recur(f, w, in, err);
         if (!status) status = rehearse(f, IG_SPECULATE_LATE, b->x, err);
         ig_step_lap(&b->rows, IG_STEP_GUESS);
         if (!status) status = feed(f, w, in, err);
-        give_weights(f, f->step.layer);
+        give_weights(f, f->layer);
+        f->step.layer += attends;
     }
     if (!status) return finish(f, err);
     f->dev->ops->finish(f->dev, NULL); /* nothing reads keys and values any more when segments are cut */

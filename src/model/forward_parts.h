@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the forward pass: forward.c (the pass), forward_rows.c (its rows) and finite.c (what must not go on).
+ * Private to the forward pass: forward.c (the pass), forward_rows.c (its rows), forward_recurrence.c (layers that do
+ * not attend) and finite.c (what must not go on).
  */
 #ifndef IG_MODEL_FORWARD_PARTS_H
 #define IG_MODEL_FORWARD_PARTS_H
@@ -15,20 +16,32 @@ typedef struct forward {
     ig_device *dev;
     int n_rows, n_dense; /* rows of prompts come first */
     int n_kept;   /* of them, first of all: the last layer's keys and values are the last that is asked of them */
-    ig_step step; /* the layer at work; all but keys and values is computed from its first_row on */
+    int layer;    /* at work */
+    ig_step step; /* the same layer's number of those that attend, or the next one's; all but keys and values is
+                     computed from its first_row on */
 } forward;
+
+/* What of the rows goes through the same kernels: y[i] = w[i] x for all from `first` on. */
+void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
+                         int first);
+
+/* A step's tokens are about to change the states of its sequences (forward_recurrence.c). */
+void ig_forward_begin_recurrences(forward *f);
+/* What the layer at work, which does not attend, makes of x, its input, for all rows: what its last matrix gets. Writes
+ * b->x, which x may be. */
+const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const float *x);
 
 /* Prompts that go on get the first rows, then come other prompts, and decode steps behind them. Of the other prompts
  * that one is first which has most rows that are only kept: they join those before it. */
 void ig_forward_share_rows(forward *f);
 /* Tokens and positions of all rows, and their cosines and sines, which all layers share. */
 void ig_forward_place_rows(forward *f);
-/* Heads of f->step.layer, normed and rotated as the family does: queries of the rows from `first` on, keys of all. */
+/* Heads of f->layer, normed and rotated as the family does: queries of the rows from `first` on, keys of all. */
 void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first);
 void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w);
 
 /* IG_E_NUMBER, saying where, if anything is not finite, or too large to be kept or computed with (finite.c): the
- * residual stream after the embedding, or after `where`, "the attention of layer" f->step.layer; the layer's queries,
+ * residual stream after the embedding, or after `where`, "the attention of layer" f->layer; the layer's queries,
  * keys and values. It is the status of the segment, whose rows are zeros from then on. */
 void ig_forward_check_embedding(const forward *f);
 void ig_forward_check_state(const forward *f, const char *where);

@@ -62,6 +62,11 @@ void ig_forward_place_rows(forward *f) {
             f->b->positions[seg->row + i] = seg->first + i + offset;
         }
     }
+    int n_heads = f->n_rows * f->c->n_heads;
+    for (int i = 0; f->c->is_gate_in_q && i < n_heads; i++) {
+        f->b->halves[i] = 2 * i;
+        f->b->halves[n_heads + i] = 2 * i + 1;
+    }
     if (f->c->rope == IG_ROPE_NONE) return;
     int n = f->n_rows * ig_config_rotations(f->c);
     f->dev->ops->parallel(f->dev, n, rotate_row, f);
@@ -78,7 +83,7 @@ static void normalise_heads(const forward *f, float *x, int n_heads, const float
 /* Of queries or keys, the rows from `first` on. */
 static void rotate_heads(const forward *f, float *x, int n_heads, bool are_queries, int first) {
     const ig_config *c = f->c;
-    int set = c->rope_set[f->step.layer];
+    int set = c->rope_set[f->layer];
     if (c->rope == IG_ROPE_NONE || set == IG_ROPE_LEFT_OUT) return;
     if (are_queries && c->query_growth > 0) set = ig_config_rope_sets(c);
     const float *cs = f->b->cs.dev + ((size_t)set * (size_t)f->n_rows + (size_t)first) * (size_t)c->n_rot;

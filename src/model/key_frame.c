@@ -79,7 +79,7 @@ ig_status ig_key_frames_open(ig_key_frames *out, const ig_config *c, const ig_we
                              const ig_rope_frequencies *inv_freq, ig_error *err) {
     *out = (ig_key_frames){0};
     /* A norm of the heads hides what becomes of a bias. */
-    if (!w->layers[0].k.bias || w->layers[0].k_norm) return IG_OK;
+    if (!w->layers[0].k.bias || w->layers[0].k_norm || c->n_recurrent) return IG_OK;
     frame_all(out, c, w, inv_freq);
     if (!ig_arena_open(&out->arena)) return ig_fail_memory(err, "frames of packed keys", out->arena.size);
     frame_all(out, c, w, inv_freq);

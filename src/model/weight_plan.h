@@ -19,7 +19,8 @@ enum { IG_WEIGHT_SLOTS = 2 };
 typedef enum ig_weight_part { IG_WEIGHTS_QUERY, IG_WEIGHTS_ATTENTION, IG_WEIGHTS_ALL, IG_WEIGHT_PARTS } ig_weight_part;
 
 typedef struct ig_weight_group {
-    /* [n] of a layer q, k, v, attention's gate, o, router, and gate, up, down of each part, those there are */
+    /* [n] of a layer q, k, v, attention's gate, or those of a recurrence, o, router, and gate, up, down of each part,
+     * those there are */
     ig_weight_place *places;
     int n, n_attention; /* the first ones are of attention */
     size_t room, kept;  /* bytes that it takes as it passes, and where it stays */

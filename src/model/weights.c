@@ -88,39 +88,52 @@ static const ig_tensor *take_tensor(binder *b, const char *name, int n_dims, con
     return t;
 }
 
-/* Float values of n elements; false if one of them is not finite. */
-static bool convert(float *to, const ig_tensor *t, size_t n) {
+/* A number of a tensor of floats. */
+static float number_at(const ig_tensor *t, size_t i) {
     uint16_t half;
-    bool is_finite = true;
-    for (size_t i = 0; i < n; i++) {
-        if (t->type == IG_TYPE_F32) {
-            memcpy(&to[i], (const char *)t->data + i * sizeof to[i], sizeof to[i]);
-        } else {
-            memcpy(&half, (const char *)t->data + i * sizeof half, sizeof half);
-            to[i] = t->type == IG_TYPE_F16 ? ig_f16_f32(half) : ig_bf16_f32(half);
-        }
-        is_finite = is_finite && isfinite(to[i]);
+    float x;
+    if (t->type == IG_TYPE_F32) {
+        memcpy(&x, (const char *)t->data + i * sizeof x, sizeof x);
+        return x;
     }
+    memcpy(&half, (const char *)t->data + i * sizeof half, sizeof half);
+    return t->type == IG_TYPE_F16 ? ig_f16_f32(half) : ig_bf16_f32(half);
+}
+
+/* Float values of n_rows rows of n elements, which go to columns if that is asked for; false if one is not finite. */
+static bool convert(float *to, const ig_tensor *t, size_t n_rows, size_t n, bool to_columns) {
+    bool is_finite = true;
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t i = 0; i < n; i++) {
+            float x = number_at(t, r * n + i);
+            to[to_columns ? i * n_rows + r : r * n + i] = x;
+            is_finite = is_finite && isfinite(x);
+        }
     return is_finite;
 }
 
-/* n_vectors of n floats in the arena, n_dims 1 or 2; NULL in the first walk, too. */
-static const float *bind_vectors(binder *b, const char *name, int n_dims, int n_vectors, int n, bool required) {
-    const uint64_t dims[] = {(uint64_t)n, (uint64_t)n_vectors};
+/* n_vectors of n floats in the arena, from a tensor of these dims; NULL in the first walk, too. */
+static const float *bind_floats(binder *b, const char *name, int n_dims, const uint64_t *dims, size_t n_vectors,
+                                size_t n, bool to_columns, bool required) {
     const ig_tensor *t = take_tensor(b, name, n_dims, dims, required);
-    size_t n_floats = (size_t)n_vectors * (size_t)n;
     if (!t) return NULL;
     if (t->type != IG_TYPE_F32 && t->type != IG_TYPE_F16 && t->type != IG_TYPE_BF16) {
         b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
                             b->path, name, ig_type_get((uint32_t)t->type)->name);
         return NULL;
     }
-    float *to = ig_arena_take(&b->w->owned, n_floats * sizeof *to);
-    if (to && !convert(to, t, n_floats)) {
+    float *to = ig_arena_take(&b->w->owned, n_vectors * n * sizeof *to);
+    if (to && !convert(to, t, n_vectors, n, to_columns)) {
         b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' holds a value that is not finite", b->path, name);
         return NULL;
     }
     return to;
+}
+
+/* n_dims 1 or 2. */
+static const float *bind_vectors(binder *b, const char *name, int n_dims, int n_vectors, int n, bool required) {
+    const uint64_t dims[] = {(uint64_t)n, (uint64_t)n_vectors};
+    return bind_floats(b, name, n_dims, dims, (size_t)n_vectors, (size_t)n, false, required);
 }
 
 static const float *bind_vector(binder *b, const char *name, int n, bool required) {
@@ -276,11 +289,59 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
     }
 }
 
-static void bind_layer(binder *b, ig_layer *l, int i) {
+/* Taps of a convolution, [channels][n_taps] in files. */
+static const float *bind_taps(binder *b, int layer) {
+    uint64_t n_taps = (uint64_t)b->c->recurrence.n_taps, channels = ig_recurrence_channels(&b->c->recurrence);
+    tensor_name name = make_name(b, b->names.taps, layer, "");
+    const uint64_t dims[] = {n_taps, b->g ? channels : 1, channels};
+    return bind_floats(b, name.text, b->g ? 2 : 3, dims, channels, n_taps, true, true);
+}
+
+static void bind_recurrence(binder *b, ig_layer *l, int i) {
+    const ig_config *c = b->c;
+    const ig_weight_names *n = &b->names;
+    const ig_recurrence_shape *s = &c->recurrence;
+    ig_recurrent *r = &l->recurrent;
+    int n_values = s->n_value_heads * s->value_dim;
+    r->qkv = bind_matrix(b, n->mixed, i, (int)ig_recurrence_channels(s), c->d_model);
+    r->z = bind_matrix(b, n->mixed_gate, i, n_values, c->d_model);
+    r->beta = bind_matrix(b, n->beta, i, s->n_value_heads, c->d_model);
+    r->alpha = bind_matrix(b, n->alpha, i, s->n_value_heads, c->d_model);
+    r->w.taps = bind_taps(b, i);
+    float *decay = (float *)(uintptr_t)bind_part_vector(b, n->decay, i, "", s->n_value_heads, true);
+    for (int h = 0; decay && !b->g && h < s->n_value_heads; h++) decay[h] = -expf(decay[h]);
+    r->w.decay = decay;
+    r->w.decay_bias = bind_part_vector(b, n->decay_bias, i, "", s->n_value_heads, true);
+    r->norm = bind_part_vector(b, n->mixed_norm, i, "", s->value_dim, true);
+    l->o = bind_matrix(b, n->mixed_out, i, c->d_model, n_values);
+}
+
+static void bind_attention(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     int n_q = c->n_heads * c->head_dim, n_kv = c->n_kv_heads * c->head_dim;
     bool is_all = c->head_norm == IG_HEAD_NORM_ALL;
+    if (c->is_qkv_fused) {
+        bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
+    } else {
+        l->q = bind_matrix(b, n->q, i, c->is_gate_in_q ? 2 * n_q : n_q, c->d_model);
+        l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
+        l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
+    }
+    if (c->has_attn_gate && !c->is_gate_in_q) l->attn_gate = bind_matrix(b, n->attn_gate, i, n_q, c->d_model);
+    l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
+    if (c->has_sink_scores) {
+        const float *sinks = bind_part_vector(b, n->sinks, i, "", c->n_heads, true);
+        if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
+    }
+    if (c->head_norm == IG_HEAD_NORM_NONE) return;
+    l->q_norm = bind_scale(b, n->q_norm, i, is_all ? n_q : c->head_dim, 1);
+    l->k_norm = bind_scale(b, n->k_norm, i, is_all ? n_kv : c->head_dim, 1);
+}
+
+static void bind_layer(binder *b, ig_layer *l, int i) {
+    const ig_config *c = b->c;
+    const ig_weight_names *n = &b->names;
     if (c->norm_order != IG_NORMS_OF_PARTS) {
         l->attn_norm = bind_norm(b, n->attn_norm, i, 1);
         l->ffn_norm = bind_norm(b, n->ffn_norm, i, 1);
@@ -289,23 +350,11 @@ static void bind_layer(binder *b, ig_layer *l, int i) {
         l->attn_norm_after = bind_norm(b, n->attn_norm_after, i, 1);
         l->ffn_norm_after = bind_norm(b, n->ffn_norm_after, i, 1);
     }
-    if (c->is_qkv_fused) {
-        bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
-    } else {
-        l->q = bind_matrix(b, n->q, i, n_q, c->d_model);
-        l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
-        l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
-    }
-    if (c->has_attn_gate) l->attn_gate = bind_matrix(b, n->attn_gate, i, n_q, c->d_model);
-    l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
-    if (c->has_sink_scores) {
-        const float *sinks = bind_part_vector(b, n->sinks, i, "", c->n_heads, true);
-        if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
-    }
+    if (c->is_recurrent[i])
+        bind_recurrence(b, l, i);
+    else
+        bind_attention(b, l, i);
     bind_experts(b, l, i);
-    if (c->head_norm == IG_HEAD_NORM_NONE) return;
-    l->q_norm = bind_scale(b, n->q_norm, i, is_all ? n_q : c->head_dim, 1);
-    l->k_norm = bind_scale(b, n->k_norm, i, is_all ? n_kv : c->head_dim, 1);
 }
 
 /* Of "longrope" files hold two sets, of which the one for long contexts is used throughout. */
@@ -366,6 +415,7 @@ static bool is_harmless(const binder *b, const ig_tensor *t) {
         return true;
     if (b->g) return false;
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
+    if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
     if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
     if (n > sizeof inv_freq - 1 && strcmp(t->name + n - (sizeof inv_freq - 1), inv_freq) == 0) return true;
     return b->w->is_tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&

@@ -21,10 +21,19 @@ typedef struct ig_ffn {
     ig_matrix gate, up, down;
 } ig_ffn;
 
+/* Of a layer that does not attend. */
+typedef struct ig_recurrent {
+    ig_matrix qkv, z;      /* [channels][d_model], [n_value_heads value_dim][d_model] */
+    ig_matrix beta, alpha; /* [n_value_heads][d_model] */
+    ig_recurrence_weights w;
+    const float *norm; /* [value_dim] of what is read from a state */
+} ig_recurrent;
+
 typedef struct ig_layer {
     ig_norm_weights attn_norm, ffn_norm;             /* absent in IG_NORMS_OF_PARTS */
     ig_norm_weights attn_norm_after, ffn_norm_after; /* of what both give; absent in other orders */
-    ig_matrix q, k, v, o;
+    ig_matrix q, k, v, o; /* o alone where the layer does not attend; q with gates in it: [n_heads][2][head_dim] */
+    ig_recurrent recurrent;
     ig_matrix
         attn_gate; /* [n_heads head_dim][d_model] its sigmoids multiply what attention gives; absent in most models */
     const float *q_norm, *k_norm; /* [head_dim], or of all heads; NULL: none (ig_head_norm) */

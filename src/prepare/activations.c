@@ -213,6 +213,9 @@ static ig_status check_length(const ig_config *c, int n, ig_error *err) {
 
 ig_status ig_measure_activations(ig_model *model, const int32_t *ids, int n_ids, ig_layer_activations_fn on_layer,
                                  void *user, ig_error *err) {
+    if (model && model->config.n_recurrent)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: activations are measured of models whose layers all attend",
+                       model->path);
     if (!model || !ids || !on_layer)
         return ig_fail(err, IG_E_ARG, "ig_measure_activations: model, tokens and callback are needed");
     if (!model->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", model->path);

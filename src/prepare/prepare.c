@@ -172,7 +172,7 @@ static ig_status factorise(preparation *p, ig_error *err) {
     double *scratch = malloc(n * sizeof *scratch);
     if (!scratch) return ig_fail_memory(err, "factorisation", n * sizeof *scratch);
     ig_status s = IG_OK;
-    int n_heads = p->shape.n_heads, heads = c->n_layers * n_heads;
+    int n_heads = p->shape.n_heads, heads = p->shape.n_layers * n_heads;
     for (int i = 0; !s && i < heads; i++) {
         ig_moments m = moments_of(p, i / n_heads, i % n_heads);
         float *maps = p->maps + (size_t)i * ig_sketch_head_floats(&p->shape);
@@ -215,7 +215,7 @@ static ig_status check(preparation *p, ig_error *err) {
     ig_status s = p->o.skew ? check_skew(p, err) : check_balanced(p, err);
     if (s) return s;
     p->shape.model = p->m->identity;
-    p->shape.n_layers = p->c->n_layers;
+    p->shape.n_layers = ig_config_attention_layers(p->c);
     p->shape.head_dim = p->c->head_dim;
     if (!p->o.ids && !p->m->tokenizer)
         return ig_fail(err, IG_E_ARG, "%s has no tokenizer: the calibration text must be given as tokens", p->m->path);
@@ -247,7 +247,7 @@ static ig_status take_tokens(preparation *p, ig_error *err) {
 
 static ig_status take_memory(preparation *p, ig_error *err) {
     const ig_config *c = p->c;
-    size_t heads = (size_t)c->n_layers * (size_t)p->shape.n_heads, file = ig_sketch_file_bytes(&p->shape);
+    size_t heads = (size_t)p->shape.n_layers * (size_t)p->shape.n_heads, file = ig_sketch_file_bytes(&p->shape);
     size_t moments = heads * moment_doubles(p);
     if (!file) return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch cannot have the shape of this model", p->m->path);
     p->maps = malloc(file);

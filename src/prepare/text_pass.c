@@ -4,8 +4,9 @@
 ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, int n_tokens, int max_rows,
                             ig_error *err) {
     const ig_config *c = &m->config;
-    ig_kv_shape kv = {c->n_layers, c->n_kv_heads, c->head_dim, n_tokens, max_rows};
-    ig_policy_shape policy = {.n_layers = c->n_layers,
+    ig_kv_options in = {.device = m->ctx->device, .state_bytes = ig_config_state_bytes(c)};
+    ig_kv_shape kv = {ig_config_attention_layers(c), c->n_kv_heads, c->head_dim, n_tokens, max_rows};
+    ig_policy_shape policy = {.n_layers = ig_config_attention_layers(c),
                               .n_heads = c->n_heads,
                               .n_kv_heads = c->n_kv_heads,
                               .head_dim = c->head_dim,
@@ -21,7 +22,7 @@ ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, in
     ig_batch_init(&p->batch);
     ig_status s = ig_model_check_ids(m, ids, 0, n_tokens, err);
     if (!s) s = ig_sequence_open(&p->seq, &seq, err);
-    if (!s) s = ig_kv_open(&p->seq.kv, &kv, &(ig_kv_options){.device = m->ctx->device}, err);
+    if (!s) s = ig_kv_open(&p->seq.kv, &kv, &in, err);
     if (!s) s = ig_batch_reserve(&p->batch, m->ctx, c, &need, err);
     return s;
 }

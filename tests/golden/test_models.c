@@ -340,6 +340,7 @@ int main(void) {
         MODEL("minimax-m2"),
         MODEL("ministral3"),
         MODEL("qwen3-vl"),
+        MODEL("qwen3.5"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
         {"gpt-oss audit", check_audit, NULL, NULL, "gpt-oss"},
     };

@@ -294,6 +294,7 @@ int main(void) {
         ALL(GEMMA, "infinigen", "q8", 16 * 192),
         ALL("tests/golden/models/mistral-wide", "full", "f16", 16 * 176), /* two blocks in a piece */
         WITH(no_more_than_planned, GEMMA, "infinigen", "q8", 0),
+        WITH(shared_and_cut_at_random, "tests/golden/models/qwen3.5", "infinigen", "q8", 0), /* recurrences likewise */
 #ifndef IS_SANITIZED /* nor all of them where that takes minutes */
         ALL(GEMMA, "full", "f16", 16 * 160),
         ALL(GPT_OSS, "infinigen", "f16", 16 * 160),

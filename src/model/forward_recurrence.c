@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layers of the forward pass that do not attend: Gated DeltaNet (Yang and others, 2024, arXiv 2412.06464), as Qwen3.5
+ * has it. Of all tokens before they know a state, which their sequence keeps (kv/states.h).
+ */
+#include "kv/store.h"
+#include "model/forward_parts.h"
+
+void ig_forward_begin_recurrences(forward *f) {
+    for (int s = 0; f->c->n_recurrent && s < f->b->n_segments; s++) {
+        const ig_segment *seg = &f->b->segments[s];
+        ig_recurrence *job = &f->b->recurrences[s];
+        *job = (ig_recurrence){.row = seg->row};
+        if (!seg->n || seg->status) continue;
+        ig_kv_carry carry;
+        ig_kv_begin_carry(&carry, seg->seq->kv, seg->first, seg->n, seg->dense, !seg->n_asked);
+        job->n = seg->n;
+        job->from = (const float *)(const void *)carry.from;
+        job->n_kept = carry.n_kept;
+        for (int i = 0; i < carry.n_kept; i++) {
+            job->kept[i].after = carry.kept[i].after;
+            job->kept[i].state = (float *)(void *)carry.kept[i].state;
+        }
+    }
+}
+
+/* Those that have failed take no part: what the layer gives of their rows is zeros. */
+static void leave_out_failed(const forward *f, size_t width) {
+    for (int s = 0; s < f->b->n_segments; s++) {
+        const ig_segment *seg = &f->b->segments[s];
+        if (!seg->n || !seg->status) continue;
+        f->b->recurrences[s].n = 0;
+        f->dev->ops->clear(f->dev, f->b->x + (size_t)seg->row * width, (size_t)seg->n * width * sizeof(float));
+    }
+}
+
+/* On to the states of the next layer, which lie behind this one's. */
+static void pass_states(const forward *f) {
+    size_t n = ig_recurrence_floats(&f->c->recurrence);
+    for (int s = 0; s < f->b->n_segments; s++) {
+        ig_recurrence *job = &f->b->recurrences[s];
+        if (job->from) job->from += n;
+        for (int i = 0; i < job->n_kept; i++) job->kept[i].state += n;
+    }
+}
+
+const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const float *x) {
+    const ig_batch *b = f->b;
+    const ig_recurrence_shape *s = &f->c->recurrence;
+    const ig_device_ops *ops = f->dev->ops;
+    size_t rows = (size_t)f->n_rows, heads = (size_t)s->n_value_heads, width = heads * (size_t)s->value_dim;
+    float *beta = b->gates, *alpha = b->gates + rows * heads;
+    ig_forward_multiply(f, (float *[]){b->mixed[0], b->mixed_gate, beta, alpha},
+                        (const ig_matrix *[]){&w->qkv, &w->z, &w->beta, &w->alpha}, 4, x, 0);
+    ops->convolve(f->dev, b->mixed[1], b->mixed[0], s, &w->w, b->recurrences, b->n_segments);
+    ops->recur(f->dev, b->x, b->mixed[1], beta, alpha, s, &w->w, b->recurrences, b->n_segments);
+    leave_out_failed(f, width);
+    pass_states(f);
+    ops->norm(f->dev, b->x, b->x, w->norm, NULL, true, f->c->norm_eps, f->n_rows * s->n_value_heads, s->value_dim);
+    ops->activate(f->dev, IG_SILU_GATED, b->mixed_gate, b->x, rows * width);
+    return b->mixed_gate;
+}
