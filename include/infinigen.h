@@ -183,6 +183,9 @@ typedef struct ig_model_info {
     const char *architecture; /* "llama", "qwen2", "opt", ... ; "" without weights */
     const char *name;         /* the model's own name, "" if it states none */
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab;
+    int n_attention_layers; /* that have keys and values, numbered by themselves where a layer is named; the others
+                               carry a state from token to token */
+    uint64_t state_bytes;   /* of all of these, a sequence's */
     int n_experts, n_experts_used; /* of a layer, d_ff wide; for a token. 0: there are none */
     int n_expert_layers;           /* that have them: the last ones */
     int d_ff_shared;               /* width of an expert of all tokens beside them; 0: there is none */
@@ -449,7 +452,7 @@ typedef struct ig_plan_place {
 typedef struct ig_cache_plan_info {
     int n_ctx;        /* of each */
     uint64_t weights; /* mapped + private; with weights_ram what they take of it; with a GPU all but the map */
-    uint64_t kv;      /* K and V of n_ctx tokens of each, in RAM */
+    uint64_t kv;      /* K and V of n_ctx tokens of each, in RAM, and states of layers that have none */
     uint64_t sketch;
     uint64_t scratch;
     uint64_t total;

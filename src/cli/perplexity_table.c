@@ -50,7 +50,7 @@ ig_cli_options ig_cli_perplexity_at(const ig_cli_options *o, int i) {
 /* ---- setting up ---------------------------------------------------------------- */
 
 static int open_runs(table *t) {
-    size_t n_layers = (size_t)t->app->info.n_layers;
+    size_t n_layers = (size_t)t->app->info.n_attention_layers;
     t->runs = calloc((size_t)t->pairs.n, sizeof *t->runs);
     t->rivals = calloc((size_t)t->pairs.n, sizeof *t->rivals);
     t->parts = ig_cli_perplexity_new_parts(t->app->o);
@@ -104,7 +104,8 @@ static void on_scored(void *user, int i, const ig_eval_score *score, const ig_se
     if (t->parts) memcpy(c->parts, t->parts, (size_t)count_parts(t) * sizeof *c->parts);
     c->tally = (ig_cli_tally){0};
     ig_cli_tally_session(&c->tally, s);
-    for (int l = 0; l < t->app->info.n_layers; l++) c->layers[l] = ig_session_audit(s, l) * (double)c->tally.n_audits;
+    for (int l = 0; l < t->app->info.n_attention_layers; l++)
+        c->layers[l] = ig_session_audit(s, l) * (double)c->tally.n_audits;
     t->n_scored++;
 }
 
@@ -117,7 +118,7 @@ static void count_chunk(table *t) {
         ig_eval_add(&sum->score, &c->score);
         ig_cli_perplexity_add_parts(sum->parts, c->parts, t->app->o);
         ig_cli_tally_add(&sum->tally, &c->tally);
-        for (int l = 0; l < t->app->info.n_layers; l++) sum->layers[l] += c->layers[l];
+        for (int l = 0; l < t->app->info.n_attention_layers; l++) sum->layers[l] += c->layers[l];
         json_t *chunk = ig_cli_perplexity_chunk(r->chunks, &c->score, c->tally.seconds);
         if (c->score.n_kl) json_object_set_new(chunk, "kl", json_real(ig_eval_kl(&c->score)));
     }
@@ -180,7 +181,7 @@ static json_t *json_of_run(const table *t, int i, int code) {
     if (has_kl(t)) json_object_set_new(json, "tokens_compared", json_integer((json_int_t)a->score.n_kl));
     ig_cli_tally_fields(json, &a->tally);
     json_t *layers = json_array();
-    for (int l = 0; l < t->app->info.n_layers; l++) {
+    for (int l = 0; l < t->app->info.n_attention_layers; l++) {
         double mass = ig_cli_mean(a->layers[l], a->tally.n_audits);
         json_array_append_new(layers, mass < 0 ? json_null() : json_real(mass));
     }

@@ -105,7 +105,7 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
     }
     if (st.vram_read_bytes) add_vram(json_object_get(report, "kv"), &st);
     if (st.written_bytes) add_tiers(json_object_get(report, "kv"), &st);
-    if (st.n_audits) add_audit(report, s, app->info.n_layers);
+    if (st.n_audits) add_audit(report, s, app->info.n_attention_layers);
 }
 
 void ig_cli_report_weights(json_t *report, const ig_cli_app *app) {

@@ -66,8 +66,12 @@ static void print_meta(const ig_model *model) {
 }
 
 static void print_model(const ig_model_info *m) {
+    char state[32];
     printf("\nArchitecture  %s, %d layers, %d heads (%d KV), head dimension %d, width %d, FFN %d\n", m->architecture,
            m->n_layers, m->n_heads, m->n_kv_heads, m->head_dim, m->d_model, m->d_ff);
+    if (m->state_bytes)
+        printf("Attention     in %d layers; the others carry a state, %s of each sequence\n", m->n_attention_layers,
+               ig_cli_size(state, m->state_bytes));
     char where[48] = "each layer";
     if (m->n_expert_layers < m->n_layers)
         snprintf(where, sizeof where, "each of the last %d layers", m->n_expert_layers);
@@ -263,6 +267,8 @@ static void add_model(json_t *r, const ig_model_info *m) {
         json_int_t value;
     } numbers[] = {
         {"n_layers", m->n_layers},
+        {"n_attention_layers", m->n_attention_layers},
+        {"state_bytes", (json_int_t)m->state_bytes},
         {"n_heads", m->n_heads},
         {"n_kv_heads", m->n_kv_heads},
         {"head_dim", m->head_dim},

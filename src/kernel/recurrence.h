@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels of layers with a recurrence, in plain C: loops over columns, which compilers make vectors of, as wide as a
- * level has them. Nothing is added up across columns, so that all levels give the same bits.
+ * Kernels of layers with a recurrence: loops over columns, in vectors as wide as a level has them (LANES). Nothing is
+ * added up across columns, so that all levels give the same bits.
  */
 #ifndef IG_KERNEL_RECURRENCE_H
 #define IG_KERNEL_RECURRENCE_H
 
 #include "kernel/parts.h"
 
-enum { STATE_COLUMNS = 16 }; /* that are kept in registers */
+#ifndef LANES
+#define LANES 4 /* floats of a vector, where a level's file does not say otherwise */
+#endif
+
+enum { MOST_VECTORS = 2 /* whose sums are kept in registers */ };
 
 INLINE void convolve(float *out, const float *const *x, const float *w, size_t stride, int n_taps, int n) {
     for (int i = 0; i < n; i++) out[i] = 0;
@@ -18,32 +22,43 @@ INLINE void convolve(float *out, const float *const *x, const float *w, size_t s
     }
 }
 
-/* STATE_COLUMNS of a state, whose rows are `stride` apart. */
-INLINE void change_columns(float *restrict out, float *restrict state, const float *restrict q, const float *restrict k,
-                           const float *restrict v, float decay, float beta, int n_keys, size_t stride) {
-    float read[STATE_COLUMNS] = {0}, change[STATE_COLUMNS], sum[STATE_COLUMNS] = {0};
+/* LANES columns of a state, a vector of the level; at any address of floats. */
+typedef float columns __attribute__((vector_size(4 * LANES), aligned(4)));
+
+INLINE columns *columns_at(float *x) { return (columns *)(void *)x; }
+
+/* n_vectors of columns of a state, whose rows are `stride` apart. */
+INLINE void change_columns(float *out, float *state, const float *q, const float *k, const float *v, float decay,
+                           float beta, int n_keys, size_t stride, const int n_vectors) {
+    columns read[MOST_VECTORS] = {0}, change[MOST_VECTORS], sum[MOST_VECTORS] = {0};
     for (int i = 0; i < n_keys; i++) {
-        float *row = state + (size_t)i * stride;
-        for (int j = 0; j < STATE_COLUMNS; j++) {
-            row[j] *= decay;
-            read[j] += k[i] * row[j];
+        columns *row = columns_at(state + (size_t)i * stride);
+        for (int j = 0; j < n_vectors; j++) {
+            columns x = row[j] * decay;
+            row[j] = x;
+            read[j] += k[i] * x;
         }
     }
-    for (int j = 0; j < STATE_COLUMNS; j++) change[j] = beta * (v[j] - read[j]);
+    memcpy(change, v, (size_t)n_vectors * sizeof *change);
+    for (int j = 0; j < n_vectors; j++) change[j] = beta * (change[j] - read[j]);
     for (int i = 0; i < n_keys; i++) {
-        float *row = state + (size_t)i * stride;
-        for (int j = 0; j < STATE_COLUMNS; j++) {
-            row[j] += k[i] * change[j];
-            sum[j] += q[i] * row[j];
+        columns *row = columns_at(state + (size_t)i * stride);
+        for (int j = 0; j < n_vectors; j++) {
+            columns x = row[j] + k[i] * change[j];
+            row[j] = x;
+            sum[j] += q[i] * x;
         }
     }
-    memcpy(out, sum, sizeof sum);
+    memcpy(out, sum, (size_t)n_vectors * sizeof *sum);
 }
 
 INLINE void delta_rule(float *out, float *state, const float *q, const float *k, const float *v, float decay,
                        float beta, int n_keys, int n) {
-    for (int j = 0; j < n; j += STATE_COLUMNS)
-        change_columns(out + j, state + j, q, k, v + j, decay, beta, n_keys, (size_t)n);
+    enum { MOST = MOST_VECTORS * LANES };
+    int j = 0;
+    for (; j + MOST <= n; j += MOST)
+        change_columns(out + j, state + j, q, k, v + j, decay, beta, n_keys, (size_t)n, MOST_VECTORS);
+    for (; j < n; j += LANES) change_columns(out + j, state + j, q, k, v + j, decay, beta, n_keys, (size_t)n, 1);
 }
 
 #endif

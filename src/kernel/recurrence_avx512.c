@@ -2,6 +2,7 @@
  *
  * Layers with a recurrence (recurrence.h), as the compiler makes them for this level.
  */
+#define LANES 16
 #include "kernel/recurrence.h"
 
 static void convolve_avx512(float *out, const float *const *x, const float *w, size_t stride, int n_taps, int n) {

@@ -61,6 +61,7 @@ typedef struct ig_config {
     int n_experts, n_experts_used;
     int n_plain_layers, d_ff_plain; /* with experts: the first layers have one of this width instead */
     int d_ff_shared;      /* with experts: all tokens go through one of this width as well; 0: there is none */
+    bool is_shared_gated; /* what that gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
     ig_routing routing;   /* with experts */
     double expert_scale;  /* of all shares; 1: nothing */
     bool has_attn_gate;   /* sigmoids of one more projection multiply what attention gives (Trinity) */

@@ -26,6 +26,9 @@ static void read_one_window(ig_section *r, ig_config *c) {
 #define SCALE_KEYS "attention.scale", "embedding_scale", "logit_scale", "residual_scale"
 #define GRANITE_KEYS \
     SCALE_KEYS, "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
+#define RECURRENCE_KEYS                                                                                         \
+    "attention.recurrent_layers", "full_attention_interval", "nextn_predict_layers", "rope.dimension_sections", \
+        "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
 #define PICTURE_KEYS "rope.dimension_sections", "n_deepstack_layers"
 
 /* In all layers, if there are any; the width is an expert's. */
@@ -308,6 +311,43 @@ static void read_mellum(ig_section *r, ig_config *c) {
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
+/* Layers that do not attend: one by one, or all but every last of so many. */
+static void read_recurrence(ig_section *r, ig_config *c) {
+    int interval = ig_section_int(r, "full_attention_interval", IG_MAX_LAYERS, 4), n_layers = c->n_layers;
+    c->n_layers += c->n_layers_left_out; /* a list has them, too */
+    bool is_stated = read_flags(r, c, "attention.recurrent_layers", c->is_recurrent);
+    c->n_layers = n_layers;
+    for (int l = 0; l < n_layers && !is_stated; l++) c->is_recurrent[l] = (l + 1) % interval != 0;
+    c->recurrence = (ig_recurrence_shape){.n_key_heads = ig_section_int(r, "ssm.group_count", IG_MAX_HEADS, -1),
+                                          .n_value_heads = ig_section_int(r, "ssm.time_step_rank", IG_MAX_HEADS, -1),
+                                          .key_dim = ig_section_int(r, "ssm.state_size", IG_RECURRENCE_DIMS, -1),
+                                          .n_taps = ig_section_int(r, "ssm.conv_kernel", IG_RECURRENCE_TAPS, -1),
+                                          .is_tiled = true};
+    int n_values = ig_section_int(r, "ssm.inner_size", IG_MAX_WIDTH, -1), n_heads = c->recurrence.n_value_heads;
+    c->recurrence.value_dim = n_values / n_heads;
+    if ((n_values % n_heads || c->recurrence.value_dim > IG_RECURRENCE_DIMS) && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d, must be %d heads of at most %d", r->path,
+                            ig_section_name(r, "ssm.inner_size").text, n_values, n_heads, IG_RECURRENCE_DIMS);
+}
+
+static void read_qwen35(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->has_attn_gate = c->is_gate_in_q = true;
+    c->is_qkv_fused = false; /* it is what layers without attention call theirs */
+    c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - 1);
+    c->n_layers -= c->n_layers_left_out;
+    read_no_window(r, c);
+    read_recurrence(r, c);
+}
+
+static void read_qwen35moe(ig_section *r, ig_config *c) {
+    read_qwen35(r, c);
+    read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->is_shared_gated = true;
+}
+
 static void read_smollm3(ig_section *r, ig_config *c) {
     for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
     read_no_window(r, c);
@@ -359,6 +399,11 @@ static const ig_gguf_family families[] = {
     {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
     {"qwen2vl", IG_ROPE_HALF, read_no_window, {PICTURE_KEYS}},
     {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
+    {"qwen35", IG_ROPE_HALF, read_qwen35, {RECURRENCE_KEYS}},
+    {"qwen35moe",
+     IG_ROPE_HALF,
+     read_qwen35moe,
+     {RECURRENCE_KEYS, EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_feed_forward_length"}},
     {"qwen3moe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, "expert_feed_forward_length"}},
     {"qwen3vl", IG_ROPE_HALF, read_qwen3, {PICTURE_KEYS}},
     {"qwen3vlmoe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, PICTURE_KEYS, "expert_feed_forward_length"}},

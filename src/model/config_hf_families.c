@@ -365,7 +365,7 @@ static void read_phi3(ig_hf_reader *r, ig_config *c) {
 static void read_qwen3_5(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
     c->norm_offset = 1;
-    c->n_kv_heads = 4;
+    if (!c->n_kv_heads) c->n_kv_heads = 4;
     c->head_dim = 256;
     c->has_attn_gate = c->is_gate_in_q = true;
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
@@ -374,6 +374,15 @@ static void read_qwen3_5(ig_hf_reader *r, ig_config *c) {
     read_recurrence(r, c);
     if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
     c->n_layers_left_out = ig_hf_count(r, "mtp_num_hidden_layers", IG_MAX_LAYERS, 0);
+}
+
+static void read_qwen3_5_moe(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = 2;
+    c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, 512); /* all layers have experts */
+    read_qwen3_5(r, c);
+    read_experts(r, c, "moe_intermediate_size", 8);
+    c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 512);
+    c->is_shared_gated = true;
 }
 
 static void read_glm(ig_hf_reader *r, ig_config *c) {
@@ -577,6 +586,7 @@ static const ig_hf_family families[] = {
     {"qwen3_moe", read_qwen3_moe, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_vl_moe_text", refuse_order, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
+    {"qwen3_5_moe_text", read_qwen3_5_moe, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
     {"qwen3_5_text", read_qwen3_5, {"partial_rotary_factor"}, NULL},
     {"seed_oss", read_seed_oss, {NULL}, NULL},
     {"smollm3", read_smollm3, {NULL}, NULL},

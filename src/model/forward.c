@@ -169,18 +169,19 @@ static void feed_forward(const forward *f, const ig_ffn *w, const float *x) {
     }
 }
 
-/* What an expert gives for rows [begin, end) of b->routes, times its shares, joins b->y. */
-static void run_expert(const forward *f, const ig_ffn *w, const float *x, int begin, int end) {
+/* What an expert gives for these rows, ascending, times their shares, joins b->y. */
+static void run_expert(const forward *f, const ig_ffn *w, const float *x, const int32_t *list, const float *shares,
+                       int n_listed) {
     const ig_routes *r = &f->b->routes;
     int d = f->c->d_model;
     const ig_matrix rows = {
         .w = x, .n_out = f->n_rows, .n_in = d, .type = IG_TYPE_F32, .row_bytes = (size_t)d * sizeof *x};
-    for (int at = begin, n; at < end; at += n) {
-        int row = r->rows[at], row_end = row + count_for(f, w, row, f->n_rows);
-        for (n = 1; n < f->b->ffn_rows && at + n < end && r->rows[at + n] < row_end;) n++;
-        f->dev->ops->embed(f->dev, r->x, &rows, 1, r->rows + at, n, false);
+    for (int at = 0, n; at < n_listed; at += n) {
+        int row = list[at], row_end = row + count_for(f, w, row, f->n_rows);
+        for (n = 1; n < f->b->ffn_rows && at + n < n_listed && list[at + n] < row_end;) n++;
+        f->dev->ops->embed(f->dev, r->x, &rows, 1, list + at, n, false);
         run_ffn(f, w, r->y, r->x, row, n);
-        f->dev->ops->add_rows(f->dev, f->b->y, r->y, r->rows + at, r->shares + at, n, d);
+        f->dev->ops->add_rows(f->dev, f->b->y, r->y, list + at, shares + at, n, d);
     }
 }
 
@@ -233,10 +234,11 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x,
         if (status) return status;
         ig_expert_cache_expect(f->m->experts, layer, chosen + i + n_now, n - i - n_now);
         ig_expert_lane_expect(f->m->expert_lane, layer, chosen + i + n_now, n - i - n_now);
+        int begin = r->begin[chosen[i]], end = r->begin[chosen[i] + 1];
         if (is_single)
             run_experts(f, w->experts, chosen, n, x);
         else
-            run_expert(f, &w->experts[chosen[i]], x, r->begin[chosen[i]], r->begin[chosen[i] + 1]);
+            run_expert(f, &w->experts[chosen[i]], x, r->rows + begin, r->shares + begin, end - begin);
         ig_expert_cache_give(f->m->experts, layer, chosen + i, n_now, f->n_dense > 0);
     }
     return IG_OK;
@@ -246,15 +248,20 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x,
 static ig_status feed_experts(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
     ig_routes *r = &f->b->routes;
     size_t d = (size_t)f->c->d_model, first = (size_t)f->step.first_row;
+    bool is_gated = w->shared_gate.w != NULL;
     multiply(f, r->scores.dev, &w->router, x);
+    if (is_gated) multiply(f, r->shared.dev, &w->shared_gate, x);
     bring(f, &r->scores, f->step.first_row, w->n_experts);
+    if (is_gated) bring(f, &r->shared, f->step.first_row, 1);
     ig_status status = finish(f, err);
     if (status) return status;
     ig_routes_choose(r, f->dev, f->c, w->router_bias, f->step.first_row, f->n_rows);
-    if (w->shared.up.w)
+    if (is_gated) ig_routes_share(r, f->step.first_row, f->n_rows);
+    if (w->shared.up.w && !is_gated)
         feed_forward(f, &w->shared, x);
     else
         f->dev->ops->clear(f->dev, f->b->y + first * d, ((size_t)f->n_rows - first) * d * sizeof(float));
+    if (is_gated) run_expert(f, &w->shared, x, r->all + first, r->shared.host + first, f->n_rows - (int)first);
     return run_chosen(f, w, x, err);
 }
 

@@ -371,6 +371,8 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .architecture = c->architecture,
         .name = c->name,
         .n_layers = c->n_layers,
+        .n_attention_layers = ig_config_attention_layers(c),
+        .state_bytes = ig_config_state_bytes(c),
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,

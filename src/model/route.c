@@ -13,6 +13,8 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
     size_t together = rows < (size_t)ffn_rows ? rows : (size_t)ffn_rows;
     if (!c->n_experts) return;
     r->scores = ig_space_twin(s, rows * (size_t)c->n_experts);
+    r->shared = ig_space_twin(s, c->is_shared_gated ? rows : 0);
+    r->all = ig_space_host(s, c->is_shared_gated ? rows * sizeof *r->all : 0);
     r->x = ig_space_device(s, together * d * sizeof(float));
     r->y = ig_space_device(s, together * d * sizeof(float));
     r->hidden = ig_space_device(s, 2 * (size_t)c->n_experts_used * (size_t)c->d_ff * sizeof(float));
@@ -106,6 +108,13 @@ static void sort_rows(const ig_routes *r, const ig_config *c, int first, int n_r
     }
     memmove(r->begin + 1, r->begin, (size_t)c->n_experts * sizeof *r->begin);
     r->begin[0] = 0;
+}
+
+void ig_routes_share(ig_routes *r, int first, int n_rows) {
+    for (int row = first; row < n_rows; row++) {
+        r->shared.host[row] = sigmoid(r->shared.host[row]);
+        r->all[row] = row;
+    }
 }
 
 void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, int first, int n_rows) {

@@ -13,6 +13,8 @@
 typedef struct ig_routes {
     ig_twin scores;  /* [max_rows][n_experts] the router's, of each row */
     float *x, *y;    /* [ffn_rows][d_model] the device's: rows that an expert takes, and what it gives */
+    ig_twin shared;  /* [max_rows] of each row the share of what is for all tokens, where it is gated */
+    int32_t *all;    /* [max_rows] 0, 1, 2, ... */
     float *hidden;   /* [2][n_experts_used][d_ff] the device's, of one row: gate and up of its experts */
     int32_t *chosen; /* [max_rows][n_experts_used] experts of each row */
     float *weights;  /* the same shape */
@@ -23,6 +25,9 @@ typedef struct ig_routes {
 
 /* For a model without experts there is nothing. */
 void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_rows, int ffn_rows);
+/* Shares of what is for all tokens, from the products of the rows [first, n_rows), which are on the host; and all rows.
+ */
+void ig_routes_share(ig_routes *r, int first, int n_rows);
 /* Chooses experts for the rows [first, n_rows) by their scores, which are on the host: the n_experts_used best, the
  * first of equal ones; `bias` [n_experts] (NULL: none) is added for that. Scores that are NaN make shares that are. */
 void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, int first, int n_rows);

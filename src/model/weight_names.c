@@ -40,6 +40,8 @@ static const ig_weight_names gguf_names = {
     .sinks = "blk.%d.attn_sinks.weight",
     .qkv = "blk.%d.attn_qkv",
     .gate_up = "blk.%d.ffn_up",
+    .expert_suffix = ".weight",
+    .shared_share = "blk.%d.ffn_gate_inp_shexp",
     .router = "blk.%d.ffn_gate_inp",
     .expert_gate = "blk.%d.ffn_gate_exps",
     .expert_up = "blk.%d.ffn_up_exps",
@@ -81,6 +83,8 @@ static const ig_weight_names hf_names = {
     .sinks = "layers.%d.self_attn.sinks",
     .qkv = "layers.%d.self_attn.qkv_proj",
     .gate_up = "layers.%d.mlp.gate_up_proj",
+    .expert_suffix = ".weight",
+    .shared_share = "layers.%d.mlp.shared_expert_gate",
     .router = "layers.%d.mlp.gate",
     .expert_gate = "layers.%d.mlp.experts.%d.gate_proj",
     .expert_up = "layers.%d.mlp.experts.%d.up_proj",
@@ -163,6 +167,12 @@ static void name_minimax_m2(ig_weight_names *n) {
     n->router_bias = "layers.%d.block_sparse_moe.e_score_correction_bias";
 }
 
+static void name_qwen3_5_moe(ig_weight_names *n) {
+    n->shared_gate = "layers.%d.mlp.shared_expert.gate_proj";
+    n->shared_up = "layers.%d.mlp.shared_expert.up_proj";
+    n->shared_down = "layers.%d.mlp.shared_expert.down_proj";
+}
+
 static void name_opt(ig_weight_names *n) { *n = opt_names; }
 
 static const struct {
@@ -180,6 +190,7 @@ static const struct {
     {"minimax_m2", name_minimax_m2},
     {"mixtral", name_mixtral},
     {"opt", name_opt},
+    {"qwen3_5_moe_text", name_qwen3_5_moe},
 };
 
 /* By which of the embedding's names the file has. A model that also sees pictures has its text part inside. */
@@ -195,6 +206,16 @@ static void choose_prefix(ig_weight_names *n, const ig_safetensors *st) {
     if (ig_safetensors_tensor(st, inner_head)) n->head = inner_head;
 }
 
+/* Where each layer's experts are two tensors, these have no suffix. */
+static void choose_experts(ig_weight_names *n, const ig_safetensors *st) {
+    char name[96];
+    snprintf(name, sizeof name, "%slayers.0.mlp.experts.down_proj", n->prefix);
+    if (!ig_safetensors_tensor(st, name)) return;
+    n->expert_gate_up = "layers.%d.mlp.experts.gate_up_proj";
+    n->expert_down = "layers.%d.mlp.experts.down_proj";
+    n->expert_suffix = "";
+}
+
 void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st) {
     *out = g ? gguf_names : hf_names;
     if (g) {
@@ -207,4 +228,5 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
     for (size_t i = 0; i < IG_COUNT(families); i++)
         if (strcmp(c->architecture, families[i].architecture) == 0) families[i].name(out);
     choose_prefix(out, st);
+    choose_experts(out, st);
 }

@@ -23,8 +23,10 @@ typedef struct ig_weight_names {
     const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
     /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
     const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
-    const char *router_bias; /* with its suffix */
+    const char *expert_suffix; /* ".weight" */
+    const char *router_bias;   /* with its suffix */
     const char *shared_gate, *shared_up, *shared_down;
+    const char *shared_share; /* of the one that says how much of these counts */
 } ig_weight_names;
 
 /* Those of this architecture in a GGUF file or (g == NULL) in safetensors, as far as the file at hand shows which of

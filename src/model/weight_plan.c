@@ -11,7 +11,7 @@
 
 enum {
     LAYER_ATTENTION = 9,
-    LAYER_OTHERS = LAYER_ATTENTION + 4, /* matrices of a layer beside those of experts */
+    LAYER_OTHERS = LAYER_ATTENTION + 5, /* matrices of a layer beside those of experts */
 };
 
 /* Where matrices are found. */
@@ -36,9 +36,9 @@ static int count_parts(const ig_layer *w, bool with_experts) { return w->router.
 static ig_status add_layer(ig_weight_group *g, ig_layer *w, const listing *l, ig_error *err) {
     ig_ffn *shared = &w->shared;
     ig_recurrent *r = &w->recurrent;
-    ig_matrix *const first[LAYER_OTHERS] = {&w->q,         &w->k,       &w->v,        &w->attn_gate, &r->qkv,
-                                            &r->z,         &r->beta,    &r->alpha,    &w->o,         &w->router,
-                                            &shared->gate, &shared->up, &shared->down};
+    ig_matrix *const first[LAYER_OTHERS] = {&w->q,         &w->k,       &w->v,         &w->attn_gate,  &r->qkv,
+                                            &r->z,         &r->beta,    &r->alpha,     &w->o,          &w->router,
+                                            &shared->gate, &shared->up, &shared->down, &w->shared_gate};
     ig_status s = IG_OK;
     for (int i = 0; i < LAYER_OTHERS && !s; i++) {
         s = add(g, first[i], l, l->panels, err);

@@ -225,10 +225,17 @@ static void bind_shared(binder *b, ig_ffn *f, int i) {
     f->down = bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
 }
 
+/* One row, which may be stored as a vector. */
+static ig_matrix bind_shared_gate(binder *b, int layer) {
+    tensor_name name = make_name(b, b->names.shared_share, layer, ".weight");
+    const ig_tensor *t = find_tensor(b, name.text);
+    return bind_first(b, name.text, t && t->n_dims == 1 ? 1 : 2, 1, 1, b->c->d_model);
+}
+
 /* A matrix of expert number e. */
 static ig_matrix bind_expert(binder *b, const char *part, int layer, int e, int n_out, int n_in) {
     int n = b->c->n_experts;
-    tensor_name name = make_expert_name(b, part, layer, e, ".weight");
+    tensor_name name = make_expert_name(b, part, layer, e, b->names.expert_suffix);
     if (strstr(strstr(part, "%d") + 1, "%d")) return bind_plain(b, name.text, n_out, n_in);
     ig_matrix all = bind_first(b, name.text, 3, n, n_out, n_in);
     if (all.w) all.w = (const uint8_t *)all.w + (size_t)e * ig_matrix_bytes(&all);
@@ -277,6 +284,7 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
     l->router = bind_matrix(b, n->router, i, c->n_experts, c->d_model);
     l->router_bias = bind_router_bias(b, i);
     bind_shared(b, &l->shared, i);
+    if (c->is_shared_gated) l->shared_gate = bind_shared_gate(b, i);
     const float *gate = bind_expert_biases(b, n->expert_gate, i, c->d_ff);
     const float *up = bind_expert_biases(b, n->expert_up, i, c->d_ff);
     const float *down = bind_expert_biases(b, n->expert_down, i, c->d_model);

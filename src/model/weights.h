@@ -41,7 +41,8 @@ typedef struct ig_layer {
     const float *router_bias;     /* [n_experts] counts where experts are chosen, not in their shares; NULL: none */
     ig_ffn *experts;              /* [n_experts] */
     int n_experts;
-    ig_ffn shared; /* of all tokens, beside the experts; absent in most models */
+    ig_ffn shared;         /* of all tokens, beside the experts; absent in most models */
+    ig_matrix shared_gate; /* [1][d_model] whose sigmoid is the share of that; absent: it is 1 */
 } ig_layer;
 
 typedef struct ig_weights {

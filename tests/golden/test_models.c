@@ -341,6 +341,7 @@ int main(void) {
         MODEL("ministral3"),
         MODEL("qwen3-vl"),
         MODEL("qwen3.5"),
+        MODEL("qwen3.5-moe"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
         {"gpt-oss audit", check_audit, NULL, NULL, "gpt-oss"},
     };

@@ -37,6 +37,7 @@ void check_sketch(check *c);
 void check_value_sketch(check *c);
 void check_packed(check *c);
 void check_choice(check *c);
+void check_recurrence(check *c);
 
 /* Begins the check NAME; false if it is not wanted (--only). */
 bool check_begin(check *c, const char *name);

@@ -166,8 +166,8 @@ void check_report(check *c, const char *what, double seconds, double bytes, doub
 }
 
 static void (*const families[])(check *) = {
-    check_matmul, check_vector,       check_attention, check_prompt,
-    check_sketch, check_value_sketch, check_packed,    check_choice,
+    check_matmul,       check_vector, check_attention, check_prompt,     check_sketch,
+    check_value_sketch, check_packed, check_choice,    check_recurrence,
 };
 
 static int usage(void) {

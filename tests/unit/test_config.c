@@ -242,6 +242,16 @@ static void reads_others(void **state) {
     assert_true(c.has_attn_gate && c.head_dim == 128 && c.embed_scale == 1 && c.expert_scale == 2.5);
     assert_true(c.window[0] == 9 && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.window[1] == 0);
     assert_true(c.n_plain_layers == 1 && c.n_experts_used == 6 && c.d_ff_shared == 48 && !c.is_share_of_all);
+#define QWEN35 \
+    LLAMA ",\"num_key_value_heads\":2,\"head_dim\":32,\"linear_num_key_heads\":2,\"linear_num_value_heads\":6"
+    c = from_json("{\"model_type\":\"qwen3_5_text\"," QWEN35 ",\"full_attention_interval\":2}");
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.n_recurrent == 2 && c.is_gate_in_q);
+    assert_true(c.n_rot == 8 && c.recurrence.n_key_heads == 2 && c.recurrence.n_value_heads == 6);
+    assert_true(c.recurrence.key_dim == 128 && c.recurrence.n_taps == 4 && !c.recurrence.is_tiled);
+    c = from_json("{\"model_type\":\"qwen3_5_moe_text\"," QWEN35
+                  ",\"num_experts\":16,\"moe_intermediate_size\":24,"
+                  "\"layer_types\":[\"full_attention\",\"linear_attention\",\"linear_attention\"]}");
+    assert_true(!c.is_recurrent[0] && c.is_recurrent[1] && c.d_ff == 24 && c.d_ff_shared == 512 && c.is_shared_gated);
     c = from_json("{\"model_type\":\"gemma\"," LLAMA ",\"num_key_value_heads\":2,\"hidden_act\":\"gelu\"}");
     assert_true(c.norm_offset == 1 && c.tied && c.head_dim == 256 && c.activation == IG_GELU_GATED);
     assert_true(c.norm_order == IG_NORMS_BEFORE && c.embed_scale == sqrt(48));

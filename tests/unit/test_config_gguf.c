@@ -267,6 +267,24 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.window[0] == 16 && c.rope_set[0] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT);
     assert_true(c.n_plain_layers == 1 && c.routing == IG_ROUTING_SIGMOID && fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12);
 
+    t = tiny_as("qwen35");
+    tiny_u32(&t, "qwen35.block_count", 4);
+    tiny_u32(&t, "qwen35.nextn_predict_layers", 1);
+    tiny_u32(&t, "qwen35.full_attention_interval", 3);
+    tiny_u32(&t, "qwen35.ssm.conv_kernel", 4);
+    tiny_u32(&t, "qwen35.ssm.state_size", 16);
+    tiny_u32(&t, "qwen35.ssm.group_count", 2);
+    tiny_u32(&t, "qwen35.ssm.time_step_rank", 4);
+    tiny_u32(&t, "qwen35.ssm.inner_size", 128);
+    c = from_tiny(&t);
+    assert_true(c.n_layers == 3 && c.n_layers_left_out == 1 && c.n_recurrent == 2 && !c.is_recurrent[2]);
+    assert_true(c.recurrence.is_tiled && c.recurrence.value_dim == 32 && c.recurrence.key_dim == 16 && c.is_gate_in_q);
+    tiny_raw(&t, "qwen35.attention.recurrent_layers", IG_GGUF_ARRAY, "\7\0\0\0\4\0\0\0\0\0\0\0\1\0\1\0", 16);
+    c = from_tiny(&t);
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2]);
+    tiny_u32(&t, "qwen35.ssm.inner_size", 129);
+    refuses_tiny(&t, "qwen35.ssm.inner_size");
+
     t = tiny_as("dots1");
     tiny_u32(&t, "dots1.expert_count", 4);
     tiny_u32(&t, "dots1.expert_used_count", 2);

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks of the kernels of layers with a recurrence: against double precision, and bit by bit against the scalar ones.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_lengths.h"
+
+enum { MOST_TAPS = 8 };
+
+/* ---- convolution ------------------------------------------------------------------- */
+
+static void check_convolve_at(check *c, int n, int n_taps, check_shape shape) {
+    size_t stride = (size_t)n + (size_t)check_int(c, 0, 5);
+    int n_w = n_taps ? (int)((size_t)(n_taps - 1) * stride) + n : 0;
+    float *rows[MOST_TAPS], *w = filled(c, n_w, CHECK_NORMAL), *out = output(c, n), *ref = output(c, n);
+    const float *x[MOST_TAPS];
+    for (int t = 0; t < n_taps; t++) {
+        rows[t] = filled(c, n, shape);
+        x[t] = check_int(c, 0, 4) ? rows[t] : NULL;
+    }
+    c->k->convolve(out, x, w, stride, n_taps, n);
+    c->ref->convolve(ref, x, w, stride, n_taps, n);
+    check_that(c, check_guards(out), "convolve n=%d: wrote outside", n);
+    check_that(c, !memcmp(out, ref, (size_t)n * sizeof *out), "convolve n=%d: other than scalar", n);
+    for (int i = 0; i < n; i++) {
+        double want = 0, size = 0;
+        for (int t = 0; t < n_taps; t++) {
+            double product = x[t] ? (double)x[t][i] * (double)w[(size_t)t * stride + (size_t)i] : 0;
+            want += product, size += fabs(product);
+        }
+        check_that(c, fabs(out[i] - want) <= 5e-7 * size, "convolve n=%d: [%d] is %g, not %g", n, i, out[i], want);
+    }
+    for (int t = 0; t < n_taps; t++) fenced_free(rows[t], n);
+    fenced_free(w, n_w);
+    check_buffer_free(out), check_buffer_free(ref);
+}
+
+/* ---- a token and a state ------------------------------------------------------------ */
+
+typedef struct token {
+    const ig_kernels *k;
+    float *state, *q, *key, *v, *out;
+    int n_keys, n;
+} token;
+
+static void want_delta(double *out, double *state, const token *t, double decay, double beta) {
+    for (int j = 0; j < t->n; j++) {
+        double read = 0, sum = 0;
+        for (int i = 0; i < t->n_keys; i++) {
+            state[i * t->n + j] *= decay;
+            read += t->key[i] * state[i * t->n + j];
+        }
+        for (int i = 0; i < t->n_keys; i++) {
+            state[i * t->n + j] += t->key[i] * (beta * (t->v[j] - read));
+            sum += t->q[i] * state[i * t->n + j];
+        }
+        out[j] = sum;
+    }
+}
+
+static void check_delta_at(check *c, int n_keys, int n) {
+    size_t n_state = (size_t)n_keys * (size_t)n, bytes = n_state * sizeof(float);
+    token t = {.n_keys = n_keys, .n = n};
+    float *ref = output(c, (int)n_state), *ref_out = output(c, n);
+    double *state = calloc(n_state, sizeof *state), *out = malloc((size_t)n * sizeof *out);
+    t.state = output(c, (int)n_state), t.out = output(c, n);
+    memset(t.state, 0, bytes), memset(ref, 0, bytes);
+    for (int step = 0; step < 5; step++) {
+        t.q = filled(c, n_keys, CHECK_NORMAL), t.key = filled(c, n_keys, CHECK_NORMAL),
+        t.v = filled(c, n, CHECK_NORMAL);
+        double length = 0;
+        for (int i = 0; i < n_keys; i++) length += (double)t.key[i] * (double)t.key[i];
+        for (int i = 0; i < n_keys; i++) t.key[i] /= (float)sqrt(length); /* as they are: else states grow */
+        float decay = (float)check_int(c, 0, 100) / 100, beta = (float)check_int(c, 0, 100) / 100;
+        c->k->delta_rule(t.out, t.state, t.q, t.key, t.v, decay, beta, n_keys, n);
+        c->ref->delta_rule(ref_out, ref, t.q, t.key, t.v, decay, beta, n_keys, n);
+        want_delta(out, state, &t, (double)decay, (double)beta);
+        check_that(c, !memcmp(t.state, ref, bytes) && !memcmp(t.out, ref_out, (size_t)n * sizeof *ref_out),
+                   "delta_rule %dx%d: other than scalar", n_keys, n);
+        for (int j = 0; j < n; j++)
+            check_that(c, fabs(t.out[j] - out[j]) <= 2e-5 * sqrt(n_keys), "delta_rule %dx%d: [%d] is %g, not %g",
+                       n_keys, n, j, t.out[j], out[j]);
+        fenced_free(t.q, n_keys), fenced_free(t.key, n_keys), fenced_free(t.v, n);
+    }
+    check_that(c, check_guards(t.state) && check_guards(t.out), "delta_rule %dx%d: wrote outside", n_keys, n);
+    check_buffer_free(t.state), check_buffer_free(t.out), check_buffer_free(ref), check_buffer_free(ref_out);
+    free(state), free(out);
+}
+
+/* What is not finite in a value is not finite in what is read. */
+static void check_delta_hostile(check *c) {
+    enum { N = 16 };
+    float state[N * N] = {0}, v[N], key[N], out[N];
+    for (int i = 0; i < N; i++) v[i] = 1, key[i] = 0.25f;
+    v[3] = NAN, v[7] = INFINITY;
+    c->k->delta_rule(out, state, key, key, v, 1, 0.5f, N, N);
+    for (int i = 0; i < N; i++)
+        check_that(c, isfinite(out[i]) == (i != 3 && i != 7), "delta_rule: [%d] is %g", i, out[i]);
+}
+
+/* ---- time ---------------------------------------------------------------------------- */
+
+static void run_delta(void *arg) {
+    token *t = arg;
+    t->k->delta_rule(t->out, t->state, t->q, t->key, t->v, 0.9f, 0.5f, t->n_keys, t->n);
+}
+
+static void bench_delta(check *c) {
+    enum { D = 128 };
+    token t = {.k = c->k, .n_keys = D, .n = D};
+    t.state = output(c, D * D), t.q = output(c, D), t.key = output(c, D), t.v = output(c, D), t.out = output(c, D);
+    check_fill(c, t.state, D * D, CHECK_NORMAL), check_fill(c, t.q, D, CHECK_SMALL);
+    check_fill(c, t.key, D, CHECK_SMALL), check_fill(c, t.v, D, CHECK_NORMAL);
+    check_report(c, "delta_rule 128x128", check_time(run_delta, &t), 2.0 * D * D * sizeof(float), 3.0 * D * D);
+    check_buffer_free(t.state), check_buffer_free(t.q), check_buffer_free(t.key), check_buffer_free(t.v);
+    check_buffer_free(t.out);
+}
+
+void check_recurrence(check *c) {
+    static const int dims[] = {16, 32, 48, 64, 128, 256};
+    if (!check_begin(c, "recurrence")) return;
+    if (c->is_bench) {
+        bench_delta(c);
+        return;
+    }
+    for (int i = 0; i < N_LENGTHS; i++)
+        for (int s = 0; s < CHECK_SHAPES; s++) check_convolve_at(c, length_at(i), i % (MOST_TAPS + 1), (check_shape)s);
+    for (size_t i = 0; i < IG_COUNT(dims); i++)
+        for (size_t j = 0; j < IG_COUNT(dims); j++) check_delta_at(c, dims[i], dims[j]);
+    check_delta_hostile(c);
+}
