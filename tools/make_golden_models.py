@@ -17,7 +17,7 @@ generation_config.json; of a model that is run from a GGUF file alone that file 
 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
-decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501).
+decides there, and logits are 0.2 off (qwen3moe, qwen3.5-moe and qwen3-next are of seed 1100, glm4moe of 1501).
 """
 import json, os, sys
 import gguf
@@ -43,7 +43,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Gemma3Config, Gemma3ForConditionalGeneration, Qwen2_5_VLConfig,
                           Qwen2_5_VLForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration,
                           Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, Qwen3_5Config,
-                          Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM)
+                          Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM,
+                          Qwen3NextConfig, Qwen3NextForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -314,7 +315,7 @@ def build(name):
             return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=eyes)), torch.bfloat16
         text.update(moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2)
         return Qwen3VLMoeForConditionalGeneration(Qwen3VLMoeConfig(text_config=text, vision_config=eyes)), torch.bfloat16
-    if name.startswith("qwen3.5"):  # layers with a recurrence, gates in the matrix of queries
+    if name.startswith("qwen3.5") or name == "qwen3-next":  # layers with a recurrence, gates in the matrix of queries
         text = dict(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=5, num_attention_heads=3,
                     num_key_value_heads=1, head_dim=32, max_position_embeddings=256, linear_key_head_dim=16,
                     linear_value_head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4,
@@ -327,43 +328,65 @@ def build(name):
             cfg = Qwen3_5Config(text_config=text, vision_config=eyes)
             return Qwen3_5ForConditionalGeneration(cfg), torch.bfloat16
         del text["intermediate_size"]
+        if name == "qwen3-next":
+            text["rope_parameters"] = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
+            cfg = Qwen3NextConfig(**text, intermediate_size=48, moe_intermediate_size=32,
+                                  shared_expert_intermediate_size=48, num_experts=6, num_experts_per_tok=2)
+            return Qwen3NextForCausalLM(cfg), torch.bfloat16
         cfg = Qwen3_5MoeTextConfig(**text, moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=6,
                                    num_experts_per_tok=2)
         return Qwen3_5MoeForCausalLM(cfg), torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
+class GgufFile:
+    """model.gguf in place of a Hugging Face directory: what all architectures have."""
+
+    def __init__(self, model, folder, architecture):
+        c = model.config
+        self.folder = folder
+        self.w = w = gguf.GGUFWriter(os.path.join(folder, "model.gguf"), architecture)
+        w.add_vocab_size(c.vocab_size)
+        w.add_context_length(c.max_position_embeddings)
+        w.add_embedding_length(c.hidden_size)
+        w.add_block_count(c.num_hidden_layers)
+        w.add_feed_forward_length(c.intermediate_size)
+        w.add_head_count(c.num_attention_heads)
+        w.add_head_count_kv(c.num_key_value_heads)
+        w.add_key_length(c.head_dim)
+        w.add_value_length(c.head_dim)
+        w.add_layer_norm_rms_eps(c.rms_norm_eps)
+        w.add_expert_used_count(c.num_experts_per_tok)
+        w.add_rope_freq_base(c.rope_parameters["rope_theta"])
+
+    def add(self, name, tensor):
+        tensor = tensor.detach().contiguous()
+        if tensor.dim() > 1 and not name.endswith(".bias") and "conv1d" not in name:
+            bits = tensor.to(torch.bfloat16).view(torch.uint8).numpy()
+            self.w.add_tensor(name, bits, raw_dtype=gguf.GGMLQuantizationType.BF16)
+        else:
+            self.w.add_tensor(name, tensor.float().numpy())
+
+    def close(self):
+        self.w.write_header_to_file()
+        self.w.write_kv_data_to_file()
+        self.w.write_tensors_to_file()
+        self.w.close()
+        for name in ("config.json", "generation_config.json", "model.safetensors"):
+            os.remove(os.path.join(self.folder, name))
+
+
 def write_gpt_oss(model, folder):
     """As llama.cpp converts it: gate and up apart, matrices [out][in], each layer's experts in one tensor."""
     c, rope = model.config, model.config.rope_parameters
-    w = gguf.GGUFWriter(os.path.join(folder, "model.gguf"), "gpt-oss")
-    w.add_vocab_size(c.vocab_size)
-    w.add_context_length(c.max_position_embeddings)
-    w.add_embedding_length(c.hidden_size)
-    w.add_block_count(c.num_hidden_layers)
-    w.add_feed_forward_length(c.intermediate_size)
+    file = GgufFile(model, folder, "gpt-oss")
+    add, w = file.add, file.w
     w.add_expert_feed_forward_length(c.intermediate_size)
-    w.add_head_count(c.num_attention_heads)
-    w.add_head_count_kv(c.num_key_value_heads)
-    w.add_key_length(c.head_dim)
-    w.add_value_length(c.head_dim)
-    w.add_layer_norm_rms_eps(c.rms_norm_eps)
     w.add_sliding_window(c.sliding_window)
     w.add_expert_count(c.num_local_experts)
-    w.add_expert_used_count(c.num_experts_per_tok)
-    w.add_rope_freq_base(rope["rope_theta"])
     w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
     w.add_rope_scaling_factor(rope["factor"])
     w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
-
-    def add(name, tensor):
-        tensor = tensor.detach().contiguous()
-        if tensor.dim() > 1 and not name.endswith(".bias"):
-            bits = tensor.to(torch.bfloat16).view(torch.uint8).numpy()
-            w.add_tensor(name, bits, raw_dtype=gguf.GGMLQuantizationType.BF16)
-        else:
-            w.add_tensor(name, tensor.float().numpy())
-
     add("token_embd.weight", model.model.embed_tokens.weight)
     add("output_norm.weight", model.model.norm.weight)
     add("output.weight", model.lm_head.weight)
@@ -383,12 +406,61 @@ def write_gpt_oss(model, folder):
         add(f"blk.{i}.ffn_gate_exps.bias", e.gate_up_proj_bias[:, ::2])
         add(f"blk.{i}.ffn_up_exps.bias", e.gate_up_proj_bias[:, 1::2])
         add(f"blk.{i}.ffn_down_exps.bias", e.down_proj_bias)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    for name in ("config.json", "generation_config.json", "model.safetensors"):
-        os.remove(os.path.join(folder, name))
+    file.close()
+
+
+def write_qwen3_next(model, folder):
+    """As llama.cpp converts it: queries, keys and values of all heads one below the other, norms with their offset."""
+    c = model.config
+    file = GgufFile(model, folder, "qwen3next")
+    add, w = file.add, file.w
+    w.add_expert_feed_forward_length(c.moe_intermediate_size)
+    w.add_expert_shared_feed_forward_length(c.shared_expert_intermediate_size)
+    w.add_expert_count(c.num_experts)
+    w.add_ssm_conv_kernel(c.linear_conv_kernel_dim)
+    w.add_ssm_state_size(c.linear_key_head_dim)
+    w.add_ssm_group_count(c.linear_num_key_heads)
+    w.add_ssm_time_step_rank(c.linear_num_value_heads)
+    w.add_ssm_inner_size(c.linear_value_head_dim * c.linear_num_value_heads)
+    w.add_array("qwen3next.attention.recurrent_layers", [t == "linear_attention" for t in c.layer_types])
+    w.add_rope_dimension_count(int(c.head_dim * c.rope_parameters["partial_rotary_factor"]))
+    add("token_embd.weight", model.model.embed_tokens.weight)
+    add("output_norm.weight", model.model.norm.weight + 1)
+    add("output.weight", model.lm_head.weight)
+    k_heads, d_k = c.linear_num_key_heads, c.linear_key_head_dim
+    d_v = c.linear_value_head_dim * (c.linear_num_value_heads // k_heads)
+    for i, layer in enumerate(model.model.layers):
+        m = layer.mlp
+        add(f"blk.{i}.attn_norm.weight", layer.input_layernorm.weight + 1)
+        add(f"blk.{i}.post_attention_norm.weight", layer.post_attention_layernorm.weight + 1)
+        if c.layer_types[i] == "full_attention":
+            a = layer.self_attn
+            for name, part in dict(attn_q=a.q_proj, attn_k=a.k_proj, attn_v=a.v_proj, attn_output=a.o_proj).items():
+                add(f"blk.{i}.{name}.weight", part.weight)
+            add(f"blk.{i}.attn_q_norm.weight", a.q_norm.weight + 1)
+            add(f"blk.{i}.attn_k_norm.weight", a.k_norm.weight + 1)
+        else:
+            a = layer.linear_attn
+            by_head = a.in_proj_qkvz.weight.view(k_heads, -1, c.hidden_size)
+            q, k, v, z = (part.reshape(-1, c.hidden_size) for part in by_head.split([d_k, d_k, d_v, d_v], dim=1))
+            add(f"blk.{i}.attn_qkv.weight", torch.cat([q, k, v]))
+            add(f"blk.{i}.attn_gate.weight", z)
+            add(f"blk.{i}.ssm_ba.weight", a.in_proj_ba.weight)
+            add(f"blk.{i}.ssm_conv1d.weight", a.conv1d.weight.squeeze(1))
+            add(f"blk.{i}.ssm_a", -a.A_log.exp())
+            add(f"blk.{i}.ssm_dt.bias", a.dt_bias)
+            add(f"blk.{i}.ssm_norm.weight", a.norm.weight)
+            add(f"blk.{i}.ssm_out.weight", a.out_proj.weight)
+        add(f"blk.{i}.ffn_gate_inp.weight", m.gate.weight)
+        gate, up = m.experts.gate_up_proj.chunk(2, dim=1)
+        add(f"blk.{i}.ffn_gate_exps.weight", gate)
+        add(f"blk.{i}.ffn_up_exps.weight", up)
+        add(f"blk.{i}.ffn_down_exps.weight", m.experts.down_proj)
+        add(f"blk.{i}.ffn_gate_inp_shexp.weight", m.shared_expert_gate.weight.squeeze(0))
+        add(f"blk.{i}.ffn_gate_shexp.weight", m.shared_expert.gate_proj.weight)
+        add(f"blk.{i}.ffn_up_shexp.weight", m.shared_expert.up_proj.weight)
+        add(f"blk.{i}.ffn_down_shexp.weight", m.shared_expert.down_proj.weight)
+    file.close()
 
 
 def published_rope_keys(path):
@@ -416,7 +488,7 @@ def main(out, first_seed=1000, only=()):
              "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss", "glm",
              "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe", "gemma", "dots1",
              "solar-open",
-             "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe"]
+             "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -457,6 +529,8 @@ def main(out, first_seed=1000, only=()):
                 ids = torch.cat([ids, torch.tensor([[nxt]])], dim=1)
         if name == "gpt-oss":
             write_gpt_oss(model, folder)
+        if name == "qwen3-next":
+            write_qwen3_next(model, folder)
         g = os.path.join(folder, "golden")
         tokens.numpy().astype("<i4").tofile(f"{g}/tokens.i32")
         logits[-ROWS:].astype("<f4").tofile(f"{g}/logits.f32")

@@ -99,8 +99,9 @@ static void change_state(const recurrence_job *j, float *state, int row, int hea
     size_t n_heads = (size_t)s->n_value_heads, h = (size_t)head, n = (size_t)s->value_dim, r = (size_t)row;
     const float *x = j->x + r * ig_recurrence_channels(s);
     const float *v = x + 2 * (size_t)s->n_key_heads * (size_t)s->key_dim + h * n;
-    float beta = 1 / (1 + expf(-j->beta[r * n_heads + h])),
-          decay = expf(j->w->decay[h] * softplus(j->alpha[r * n_heads + h] + j->w->decay_bias[h]));
+    size_t gate = ig_recurrence_gate(s, r, head);
+    float beta = 1 / (1 + expf(-j->beta[gate])),
+          decay = expf(j->w->decay[h] * softplus(j->alpha[gate] + j->w->decay_bias[h]));
     j->k->delta_rule(j->out + (r * n_heads + h) * n, state, q, k, v, decay, beta, s->key_dim, s->value_dim);
 }
 

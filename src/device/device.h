@@ -219,6 +219,8 @@ static inline size_t ig_scan_floats(int group, int head_dim, int n) {
 typedef struct ig_recurrence_shape {
     int n_key_heads, n_value_heads; /* the second a multiple of the first */
     int key_dim, value_dim;         /* multiples of 16, at most IG_RECURRENCE_DIMS */
+    bool has_gate_pairs;            /* recur() gets beta and alpha as [rows][n_key_heads][2][value heads of one], alpha
+                                       from the first of its own on; not with is_tiled */
     int n_taps;                     /* a convolution over so many last tokens comes first */
     bool is_tiled;                  /* value head i is of key head i % n_key_heads; else those of one lie together */
 } ig_recurrence_shape;
@@ -235,6 +237,12 @@ static inline size_t ig_recurrence_channels(const ig_recurrence_shape *s) {
 static inline size_t ig_recurrence_floats(const ig_recurrence_shape *s) {
     return (size_t)(s->n_taps - 1) * ig_recurrence_channels(s) +
            (size_t)s->n_value_heads * (size_t)s->key_dim * (size_t)s->value_dim;
+}
+
+/* Where the numbers of a row's value head lie in alpha and in beta. */
+static inline size_t ig_recurrence_gate(const ig_recurrence_shape *s, size_t row, int head) {
+    int group = s->n_value_heads / s->n_key_heads, others = s->has_gate_pairs ? head / group * group : 0;
+    return row * (size_t)(s->has_gate_pairs ? 2 * s->n_value_heads : s->n_value_heads) + (size_t)(head + others);
 }
 
 /* A layer's rows of one sequence, consecutive tokens. */

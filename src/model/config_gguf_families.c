@@ -348,6 +348,13 @@ static void read_qwen35moe(ig_section *r, ig_config *c) {
     c->is_shared_gated = true;
 }
 
+/* Qwen3-Next. */
+static void read_qwen3next(ig_section *r, ig_config *c) {
+    read_qwen35moe(r, c);
+    c->recurrence.is_tiled = false;
+    c->recurrence.has_gate_pairs = true;
+}
+
 static void read_smollm3(ig_section *r, ig_config *c) {
     for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
     read_no_window(r, c);
@@ -405,6 +412,10 @@ static const ig_gguf_family families[] = {
      read_qwen35moe,
      {RECURRENCE_KEYS, EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_feed_forward_length"}},
     {"qwen3moe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, "expert_feed_forward_length"}},
+    {"qwen3next",
+     IG_ROPE_HALF,
+     read_qwen3next,
+     {RECURRENCE_KEYS, EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_feed_forward_length"}},
     {"qwen3vl", IG_ROPE_HALF, read_qwen3, {PICTURE_KEYS}},
     {"qwen3vlmoe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, PICTURE_KEYS, "expert_feed_forward_length"}},
     {"seed_oss", IG_ROPE_HALF, read_no_window, {NULL}},

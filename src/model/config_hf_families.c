@@ -316,7 +316,7 @@ static void read_mellum(ig_hf_reader *r, ig_config *c) {
     }
 }
 
-/* Experts' matrices lie there by columns, or gate and up in turns. */
+/* Experts' matrices lie there by columns, or gate and up in turns, or what recurrences get. */
 static void refuse_order(ig_hf_reader *r, ig_config *c) {
     r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' is supported as a GGUF file only", r->path,
                         c->architecture);
@@ -584,6 +584,7 @@ static const ig_hf_family families[] = {
     {"qwen2_vl_text", read_qwen2, {NULL}, NULL},
     {"qwen3", read_qwen3, {NULL}, NULL},
     {"qwen3_moe", read_qwen3_moe, {"num_experts", "num_local_experts"}, NULL},
+    {"qwen3_next", refuse_order, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
     {"qwen3_vl_moe_text", refuse_order, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
     {"qwen3_5_moe_text", read_qwen3_5_moe, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},

@@ -49,9 +49,9 @@ const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const flo
     const ig_recurrence_shape *s = &f->c->recurrence;
     const ig_device_ops *ops = f->dev->ops;
     size_t rows = (size_t)f->n_rows, heads = (size_t)s->n_value_heads, width = heads * (size_t)s->value_dim;
-    float *beta = b->gates, *alpha = b->gates + rows * heads;
+    float *beta = b->gates, *alpha = b->gates + (s->has_gate_pairs ? heads / (size_t)s->n_key_heads : rows * heads);
     ig_forward_multiply(f, (float *[]){b->mixed[0], b->mixed_gate, beta, alpha},
-                        (const ig_matrix *[]){&w->qkv, &w->z, &w->beta, &w->alpha}, 4, x, 0);
+                        (const ig_matrix *[]){&w->qkv, &w->z, &w->beta, &w->alpha}, w->alpha.w ? 4 : 3, x, 0);
     ops->convolve(f->dev, b->mixed[1], b->mixed[0], s, &w->w, b->recurrences, b->n_segments);
     ops->recur(f->dev, b->x, b->mixed[1], beta, alpha, s, &w->w, b->recurrences, b->n_segments);
     leave_out_failed(f, width);

@@ -222,6 +222,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
         /* Some families' files call it after what it follows. */
         if (c->norm_order == IG_NORMS_BEFORE && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
             out->ffn_norm = "blk.%d.post_attention_norm";
+        if (c->recurrence.has_gate_pairs) out->beta = "blk.%d.ssm_ba";
         if (strcmp(c->architecture, "hy_v3") == 0) out->router_bias = "blk.%d.exp_probs_b";
         return;
     }

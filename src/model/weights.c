@@ -313,8 +313,8 @@ static void bind_recurrence(binder *b, ig_layer *l, int i) {
     int n_values = s->n_value_heads * s->value_dim;
     r->qkv = bind_matrix(b, n->mixed, i, (int)ig_recurrence_channels(s), c->d_model);
     r->z = bind_matrix(b, n->mixed_gate, i, n_values, c->d_model);
-    r->beta = bind_matrix(b, n->beta, i, s->n_value_heads, c->d_model);
-    r->alpha = bind_matrix(b, n->alpha, i, s->n_value_heads, c->d_model);
+    r->beta = bind_matrix(b, n->beta, i, s->has_gate_pairs ? 2 * s->n_value_heads : s->n_value_heads, c->d_model);
+    if (!s->has_gate_pairs) r->alpha = bind_matrix(b, n->alpha, i, s->n_value_heads, c->d_model);
     r->w.taps = bind_taps(b, i);
     float *decay = (float *)(uintptr_t)bind_part_vector(b, n->decay, i, "", s->n_value_heads, true);
     for (int h = 0; decay && !b->g && h < s->n_value_heads; h++) decay[h] = -expf(decay[h]);

@@ -342,6 +342,7 @@ int main(void) {
         MODEL("qwen3-vl"),
         MODEL("qwen3.5"),
         MODEL("qwen3.5-moe"),
+        MODEL("qwen3-next"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
         {"gpt-oss audit", check_audit, NULL, NULL, "gpt-oss"},
     };
