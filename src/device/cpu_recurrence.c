@@ -87,11 +87,13 @@ static void scale_to(float *to, const float *x, int n, float length) {
     for (int i = 0; i < n; i += LANES)
         for (int l = 0; l < LANES; l++) lanes[l] += x[i + l] * x[i + l];
     for (int l = 0; l < LANES; l++) sum += lanes[l];
-    float scale = length / sqrtf(sum + 1e-6f);
+    float scale = sum < INFINITY ? length / sqrtf(sum + 1e-6f) : NAN;
     for (int i = 0; i < n; i++) to[i] = x[i] * scale;
 }
 
-static float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
+/* NaN of what is not finite. */
+static float softplus(float x) { return (x > 20 ? x : log1pf(expf(x))) + (x - x); }
+static float sigmoid(float x) { return 1 / (1 + expf(-x)) + (x - x); }
 
 /* Value head `head` goes on by one token, of row `row`. */
 static void change_state(const recurrence_job *j, float *state, int row, int head, const float *q, const float *k) {
@@ -100,8 +102,7 @@ static void change_state(const recurrence_job *j, float *state, int row, int hea
     const float *x = j->x + r * ig_recurrence_channels(s);
     const float *v = x + 2 * (size_t)s->n_key_heads * (size_t)s->key_dim + h * n;
     size_t gate = ig_recurrence_gate(s, r, head);
-    float beta = 1 / (1 + expf(-j->beta[gate])),
-          decay = expf(j->w->decay[h] * softplus(j->alpha[gate] + j->w->decay_bias[h]));
+    float beta = sigmoid(j->beta[gate]), decay = expf(j->w->decay[h] * softplus(j->alpha[gate] + j->w->decay_bias[h]));
     j->k->delta_rule(j->out + (r * n_heads + h) * n, state, q, k, v, decay, beta, s->key_dim, s->value_dim);
 }
 

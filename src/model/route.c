@@ -82,10 +82,12 @@ static void choose_row(const choice *j, int row) {
     float *scores = j->r->scores.host + (size_t)row * (size_t)c->n_experts;
     int32_t *best = j->r->chosen + (size_t)row * (size_t)c->n_experts_used;
     float *weights = j->r->weights + (size_t)row * (size_t)c->n_experts_used;
+    float odd = 0; /* NaN, if any score is not finite */
+    for (int e = 0; e < c->n_experts; e++) odd += scores[e] - scores[e];
     weigh_all(scores, c);
     find_best(best, c->n_experts_used, scores, j->bias, c->n_experts);
     (c->routing == IG_ROUTING_SOFTMAX ? share_by_softmax : share_by_sum)(weights, best, scores, c);
-    for (int i = 0; i < c->n_experts_used; i++) weights[i] *= (float)c->expert_scale;
+    for (int i = 0; i < c->n_experts_used; i++) weights[i] = weights[i] * (float)c->expert_scale + odd;
 }
 
 static void choose_task(void *arg, int task, int thread) {

@@ -29,7 +29,8 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
  */
 void ig_routes_share(ig_routes *r, int first, int n_rows);
 /* Chooses experts for the rows [first, n_rows) by their scores, which are on the host: the n_experts_used best, the
- * first of equal ones; `bias` [n_experts] (NULL: none) is added for that. Scores that are NaN make shares that are. */
+ * first of equal ones; `bias` [n_experts] (NULL: none) is added for that. A score that is not finite makes NaN of the
+ * row's shares. */
 void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, int first, int n_rows);
 
 #endif

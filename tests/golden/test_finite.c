@@ -21,7 +21,7 @@
 
 enum { N_PROMPT = 40, N_CTX = 96, BAD = 77 /* a token that the prompt has not, or at its end */ };
 
-static const char *const models[] = {"llama31", "mistral", "qwen3", "opt", "opt-350m-like"};
+static const char *const models[] = {"llama31", "mistral", "qwen3", "opt", "opt-350m-like", "qwen3.5-moe"};
 static const char *const policies[] = {"infinigen", "full", "infinigen-osdi24", "quest", "h2o", "window", "oracle"};
 static const char *const types[] = {"f16", "q8", "q4", "q1"};
 
@@ -71,7 +71,9 @@ static bool open_with(const patient *p, const ig_tensor *t, size_t at, float val
     o.cpu_level = level;
     expect_ok(ig_context_open(&ctx, &o, &err), &err);
     ig_status status = ig_model_open(&model, ctx, p->copy.dir.path, NULL, &err);
-    if (status == IG_E_FORMAT && !isfinite(value) && has(err.text, "not finite") && t->n_dims == 1) return false;
+    if (status == IG_E_FORMAT && !isfinite(value) && has(err.text, "not finite") &&
+        (t->n_dims == 1 || has(t->name, "conv1d")))
+        return false;
     expect_ok(status, &err);
     return true;
 }
@@ -89,6 +91,7 @@ static void expected_place(char *out, size_t cap, const ig_tensor *t) {
         {"v_proj", "in the values of layer"},
         {"o_proj", "after the attention of layer"},
         {"out_proj", "after the attention of layer"},
+        {"linear_attn", "after the recurrence of layer"},
         {"mlp", "after the feed-forward part of layer"},
         {"fc", "after the feed-forward part of layer"},
         {"lm_head", "in the logit of token"},
@@ -97,6 +100,10 @@ static void expected_place(char *out, size_t cap, const ig_tensor *t) {
     const char *layer = strstr(t->name, "layers."), *place = "";
     for (size_t i = 0; i < IG_COUNT(places); i++)
         if (has(t->name, places[i].part)) place = places[i].place;
+    ig_model_info info;
+    ig_model_get_info(model, &info);
+    if (has(t->name, "q_proj") && has(info.architecture, "qwen3_5"))
+        place = "after the attention of layer"; /* a gate */
     if (!*place) fail_msg("%s is not expected", t->name);
     if (layer)
         snprintf(out, cap, "%s %d at position ", place, atoi(layer + strlen("layers.")));
@@ -159,6 +166,7 @@ static void every_tensor_with_nan(void **state) {
         const ig_tensor *t = ig_safetensors_tensor_at(p.st, i);
         ig_error err = {0};
         char place[80];
+        if (has(t->name, ".experts.")) continue; /* perhaps no row of the last layer has chosen it */
         if (!open_with(&p, t, used_element(t), i % 3 ? NAN : INFINITY, level_of(i / 2))) continue;
         ig_session_options o = options(i);
         ig_session *s = open_session(&o);
