@@ -373,8 +373,8 @@ typedef struct ig_device_ops {
     /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
     /* out[r][0..channels) = silu of the sum over taps t of taps[t] * x[r - n_taps + 1 + t], for the rows of n_jobs
-     * sequences; what is wanted of them later goes to their states. Devices without recurrences have neither of both.
-     */
+     * sequences; what is wanted of them later goes to their states. Weights are bound. Devices without recurrences have
+     * neither of both. */
     void (*convolve)(ig_device *d, float *out, const float *x, const ig_recurrence_shape *s,
                      const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
     /* out[r][n_value_heads][value_dim]: what the rows' tokens read from the state S after they have changed it. With

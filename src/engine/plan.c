@@ -129,14 +129,16 @@ static int count_scans(const ig_session_plan *p) {
 
 /* What a step hands to a GPU, with a token of each sequence: jobs and views of what a layer keeps, reads and guesses;
  * twice its lists to choose from, with a bit for each block; the units that are being filled; numbers of blocks and
- * pieces. What the GPU is told of written blocks is not foreseen. */
-static size_t plan_mail(const ig_session_plan *p) {
+ * pieces; where states lie, for both operations of a layer that has some. What the GPU is told of written blocks is not
+ * foreseen. */
+static size_t plan_mail(const ig_session_plan *p, const ig_config *c) {
     if (p->policy.device->ops->is_host) return 0;
     size_t scans = (size_t)count_scans(p), blocks = (size_t)(p->o.n_ctx / p->policy.block_tokens + 1);
     size_t views = scans > (size_t)p->kv.n_kv_heads ? scans : (size_t)p->kv.n_kv_heads;
     size_t jobs =
         3 * (views * sizeof(ig_kv_view) + sizeof(ig_attention)) + 2 * scans * (sizeof(ig_scan_list) + blocks / 8);
-    size_t bytes = (size_t)p->kv.n_layers * jobs + 3 * blocks * sizeof(uint32_t);
+    size_t bytes = (size_t)p->kv.n_layers * jobs + 3 * blocks * sizeof(uint32_t) +
+                   2 * (size_t)c->n_recurrent * sizeof(ig_recurrence);
     if (scans)
         bytes += 2 * (p->ops->plan_copies(&p->policy, &p->o.cache, 2 * IG_UNIT_SLOTS) -
                       p->ops->plan_copies(&p->policy, &p->o.cache, IG_UNIT_SLOTS));
@@ -156,14 +158,15 @@ static uint64_t plan_sketch_copies(const ig_session_plan *p) {
     return count_sequences(p) * p->ops->plan_copies(&p->policy, &p->o.cache, count_slots(p));
 }
 
-/* What copies of blocks may take of it: unless that is said, most of what is free after scratch and sketches. */
+/* What copies of blocks may take of it: unless that is said, most of what is free after scratch, sketches and states.
+ */
 static uint64_t plan_vram(const ig_session_plan *p, const ig_model *m) {
     ig_device *d = m->ctx->device;
     if (p->o.cache.memory.vram_bytes != IG_VRAM_AUTO) return p->o.cache.memory.vram_bytes;
     if (d->ops->is_host || d->ops->is_plan || p->o.shared || p->tiers.is_paged) return 0;
     uint64_t room = d->ops->room(d), scratch[IG_PLACES];
     ig_batch_plan(scratch, m->ctx, &m->config, &p->scratch);
-    uint64_t first = scratch[IG_PLACE_DEVICE] + plan_sketch_copies(p);
+    uint64_t first = scratch[IG_PLACE_DEVICE] + plan_sketch_copies(p) + ig_kv_plan_vram(&p->kv, &p->tiers);
     return room > first ? (room - first) / 8 * 7 : 0;
 }
 
@@ -267,7 +270,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
                                 .weighs = p->ops->observe || p->o.cache.audit_every > 0,
                                 .drops = p->tiers.n_dropping > 0,
                                 .scans = count_scans(p),
-                                .mail_bytes = plan_mail(p),
+                                .mail_bytes = plan_mail(p, c),
                                 .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
     p->tiers.vram_bytes = plan_vram(p, m);
     return IG_OK;

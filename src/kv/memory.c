@@ -207,9 +207,10 @@ static ig_residency_shape copies_of(const ig_kv_memory *m, const ig_kv_options *
 uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options) {
     ig_kv_memory m = {0};
     size_t n_blocks;
-    if (!has_own_memory(options->device) || options->is_paged || !count_sizes(&m, shape, options, &n_blocks)) return 0;
+    if (!has_own_memory(options->device) || !count_sizes(&m, shape, options, &n_blocks)) return 0;
+    ig_kv_states_plan(&m, options->state_bytes);
     ig_residency_shape copies = copies_of(&m, options);
-    return ig_residency_bytes(&copies);
+    return ig_kv_states_bytes(&m) + (options->is_paged ? 0 : ig_residency_bytes(&copies));
 }
 
 uint64_t ig_kv_plan_let_go(const ig_kv_shape *shape, const ig_kv_options *options) {
@@ -231,7 +232,7 @@ ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_opti
     else
         *bytes += plain_bytes(&m, o);
     if (o->is_mapped && *bytes > o->ram_bytes) *bytes = o->ram_bytes;
-    *bytes += ig_kv_states_bytes(&m);
+    if (!has_own_memory(o->device)) *bytes += ig_kv_states_bytes(&m);
     return IG_OK;
 }
 
@@ -435,10 +436,11 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     out->table_bytes = n_pieces * ig_kv_tables_piece_bytes(m);
     out->n_kept_pieces = m->prefixes.n_kept;
     out->n_pieces = n_pieces - m->prefixes.n_kept;
-    out->ram_bytes = n_frames * IG_FRAME_BYTES + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) +
-                     n_pieces * piece_bytes(m) + ig_kv_states_bytes(m);
+    out->ram_bytes =
+        n_frames * IG_FRAME_BYTES + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
+    *(has_own_memory(m->device) ? &out->vram_bytes : &out->ram_bytes) += ig_kv_states_bytes(m);
     if (m->pager) count_pages(m, out, n_frames);
-    if (m->copies) out->bus = m->copies->total, out->vram_bytes = ig_residency_bytes(&m->copies->shape);
+    if (m->copies) out->bus = m->copies->total, out->vram_bytes += ig_residency_bytes(&m->copies->shape);
     if (!m->tier) return;
     ig_tier_stats t;
     m->tier->ops->stats(m->tier, &t);

@@ -168,7 +168,7 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     if (c->n_heads / c->n_kv_heads > MAX_GROUP)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: %d query heads share a KV head, at most %d are supported", m->path,
                        c->n_heads / c->n_kv_heads, MAX_GROUP);
-    if (c->n_recurrent && !m->ctx->device->ops->recur)
+    if (c->n_recurrent && !m->ctx->device->ops->recur && !m->ctx->device->ops->is_plan)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: layers with a recurrence are not computed on %s", m->path,
                        m->ctx->device_name);
     s = ig_weights_bind(&m->weights, c, m->gguf, m->st, err);

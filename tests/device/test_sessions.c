@@ -30,6 +30,7 @@ static void run(float *logits, const ig_session_options *o) {
 }
 
 #define GPT_OSS "tests/golden/models/gpt-oss/model.gguf"
+#define QWEN "tests/golden/models/qwen3.5" /* most layers have a recurrence */
 
 typedef struct kind {
     const char *model, *policy, *type;
@@ -44,6 +45,8 @@ static const kind kinds[] = {{TINY_MISTRAL, "full", "f16", 0, 3e-2f, 0},
                              {"tests/golden/models/granitemoe", "full", "f16", 0, 3e-2f, 0},
                              {GPT_OSS, "full", "q8", 0, 1e-1f, 0},
                              {GPT_OSS, "infinigen", "f16", 0, 1e-1f, 0},
+                             {QWEN, "full", "f16", 0, 3e-2f, 0},
+                             {QWEN, "infinigen", "q8", 0, 1e-1f, 0},
                              {TINY_MISTRAL, "h2o", "q8", 0, 3e-2f, 0},
                              {TINY_MISTRAL, "window", "q4", 0, 2e-1f, 0},
                              {"tests/golden/models/opt", "infinigen-osdi24", "f16", 0, 3e-2f, 0},
@@ -85,7 +88,9 @@ static void all_layers_at_once(void **state) {
               {TINY_LLAMA, "infinigen", "q8", 1},
               {TINY_LLAMA, "infinigen", "f16", 0.5},
               {TINY_LLAMA, "quest", "q8", 0.5}, /* of steps: the prompt alone is late */
-              {TINY_LLAMA, "quest", "q1", 1}};
+              {TINY_LLAMA, "quest", "q1", 1},
+              {QWEN, "full", "f16", 0},
+              {QWEN, "infinigen", "q8", 0.5}};
     static float late[ROWS], watched[ROWS];
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         open_on(of[i].model, "cuda");
@@ -380,26 +385,22 @@ static void step_of_two(const char *policy, ig_batch_item items[2], float *logit
     expect_ok(items[1].status, &items[1].error);
     memcpy(logits, ig_session_logits(s[1]), N_VOCAB * sizeof *logits);
     ig_session_get_stats(s[1], st);
+    step(s[0], good); /* nothing is left of the other token */
+    same(s[0], s[1]);
     ig_session_close(s[0]), ig_session_close(s[1]);
 }
 
 /* Numbers that are not finite are found after the fact, but before anything is kept, told or counted; the error is the
  * CPU's, and of a step for two sessions only the one fails that they are of. */
-static void broken_models_with(const char *policy, size_t n) {
-    static const char *const names[] = {"model.embed_tokens.weight",
-                                        "model.layers.1.self_attn.k_proj.weight",
-                                        "model.layers.0.self_attn.o_proj.weight",
-                                        "model.layers.0.mlp.down_proj.weight",
-                                        "model.layers.2.mlp.up_proj.weight",
-                                        "lm_head.weight"};
+static void broken_models_with(const char *name, const char *policy, const char *const *names, size_t n) {
     for (size_t i = 0; i < n; i++) {
         static float logits[2][N_VOCAB];
         ig_error err = {0};
         ig_batch_item items[2][2] = {0};
         ig_session_stats st_of[2] = {0};
         ig_safetensors *st;
-        tiny_copy copy = copy_tiny("mistral");
-        expect_ok(ig_safetensors_open_memory(&st, copy.bytes, copy.n, "mistral", &err), &err);
+        tiny_copy copy = copy_tiny(name);
+        expect_ok(ig_safetensors_open_memory(&st, copy.bytes, copy.n, name, &err), &err);
         const ig_tensor *t = ig_safetensors_tensor(st, names[i]);
         assert_non_null(t);
         size_t row = i == 0 ? 77 : (size_t)t->dims[1] / 2;                       /* of embeddings BAD's */
@@ -422,8 +423,19 @@ static void broken_models_with(const char *policy, size_t n) {
 
 static void broken_models(void **state) {
     (void)state;
-    broken_models_with("infinigen", 6);
-    broken_models_with("full", 2); /* all layers have gone through by then */
+    static const char *const names[] = {"model.embed_tokens.weight",
+                                        "model.layers.1.self_attn.k_proj.weight",
+                                        "model.layers.0.self_attn.o_proj.weight",
+                                        "model.layers.0.mlp.down_proj.weight",
+                                        "model.layers.2.mlp.up_proj.weight",
+                                        "lm_head.weight"};
+    static const char *const of_states[] = {"model.language_model.embed_tokens.weight",
+                                            "model.language_model.layers.0.linear_attn.in_proj_qkv.weight",
+                                            "model.language_model.layers.2.linear_attn.in_proj_a.weight",
+                                            "model.language_model.layers.3.linear_attn.in_proj_b.weight"};
+    broken_models_with("mistral", "infinigen", names, 6);
+    broken_models_with("mistral", "full", names, 2); /* all layers have gone through by then */
+    broken_models_with("qwen3.5", "full", of_states, 4);
 }
 
 /* What a GPU does not have is refused in one line. */
@@ -517,20 +529,52 @@ static void memory_that_ends(void **state) {
     close_tiny(NULL);
 }
 
+/* States of recurrences are those of the text: in sessions of one memory that are filled, cut, closed and opened at
+ * random, and begin with what others have computed. */
+static void states_follow(void **state) {
+    (void)state;
+    enum { LONG = 150, COMMON = 70, N = 3, ROUNDS = 16 };
+    int32_t text[LONG];
+    ig_error err = {0};
+    ig_session *s[N] = {0};
+    ig_session_options o = options_of("full", "f16"), shared;
+    ig_cache_plan_info plan;
+    ig_cache_stats st;
+    uint64_t n_taken = 0;
+    open_on(QWEN, "cuda");
+    o.n_ctx = LONG + STEPS;
+    o.n_batch = 40;
+    shared = o;
+    shared.cache.memory.n_sessions = N;
+    shared.cache.memory.vram_bytes = 0;
+    expect_ok(ig_cache_plan(&plan, model, &shared, &err), &err);
+    expect_ok(ig_cache_open(&shared.shared, model, &shared, &err), &err);
+    srand(3);
+    for (int round = 0; round < ROUNDS; round++) {
+        int i = rand() % N;
+        if (s[i] && rand() % 3 == 0) ig_session_close(s[i]), s[i] = NULL;
+        if (!s[i]) s[i] = open_session(&shared);
+        if (rand() % 3 == 0) expect_ok(ig_session_cut(s[i], rand() % LONG, &err), &err);
+        vary(text, LONG, COMMON, rand() % 4);
+        like_a_new_one(s[i], &o, text, 1 + rand() % LONG);
+        n_taken += stats(s[i]).n_taken;
+    }
+    ig_cache_get_stats(shared.shared, &st);
+    assert_true(n_taken > 0 && st.vram_bytes > 0 && st.vram_bytes == plan.gpu.kv);
+    for (int i = 0; i < N; i++) ig_session_close(s[i]);
+    ig_cache_close(shared.shared);
+    close_tiny(NULL);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),
-                                       cmocka_unit_test(steps_of_any_make),
-                                       cmocka_unit_test(all_layers_at_once),
-                                       cmocka_unit_test(all_layers_at_once_after_drops),
-                                       cmocka_unit_test(late_steps),
-                                       cmocka_unit_test(late_steps_of_the_paper),
-                                       cmocka_unit_test(sketches_follow),
-                                       cmocka_unit_test(partial_keys_follow),
-                                       cmocka_unit_test(tiers),
-                                       cmocka_unit_test(broken_models),
-                                       cmocka_unit_test(refusals),
-                                       cmocka_unit_test(managed_memory),
-                                       cmocka_unit_test(memory_that_ends)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(like_the_cpu),       cmocka_unit_test(steps_of_any_make),
+        cmocka_unit_test(all_layers_at_once), cmocka_unit_test(all_layers_at_once_after_drops),
+        cmocka_unit_test(late_steps),         cmocka_unit_test(late_steps_of_the_paper),
+        cmocka_unit_test(sketches_follow),    cmocka_unit_test(partial_keys_follow),
+        cmocka_unit_test(states_follow),      cmocka_unit_test(tiers),
+        cmocka_unit_test(broken_models),      cmocka_unit_test(refusals),
+        cmocka_unit_test(managed_memory),     cmocka_unit_test(memory_that_ends)};
     int missing = begin_on_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,9 +36,11 @@ static calls calls_so_far(void) {
                    model->batch.have.mail_bytes};
 }
 
+static const char *path = TINY_LLAMA; /* of the model */
+
 /* Of the last of some steps, whose logits [GRAPH_STEPS][N_VOCAB] and statistics are given. */
 static calls calls_of_a_step(const ig_session_options *o, float *logits, ig_session_stats *stats) {
-    open_on(TINY_LLAMA, "cuda");
+    open_on(path, "cuda");
     ig_session *s = open_session(o);
     calls x = {0};
     put(s, ids, PROMPT);
@@ -109,7 +111,7 @@ static void count_foreseen(ig_device *d, const ig_head_shape *shape, const ig_at
 
 /* Waits of a prompt, or of step number `n_step`, from 1 on; vram: bytes for copies. */
 static int waits_of(const char *policy, double budget, uint64_t vram, int n_step) {
-    open_on(TINY_LLAMA, "cuda");
+    open_on(path, "cuda");
     ig_session_options o = options_of(policy, "f16");
     o.cache.budget = budget;
     o.cache.memory.vram_bytes = vram;
@@ -152,8 +154,26 @@ static void waits(void **state) {
     assert_true(waits_of("quest", 0.3, all, 1) >= LEAST + SPARSE);
 }
 
+/* Layers with a recurrence wait for nothing, and their steps are graphs. */
+static void recurrences(void **state) {
+    (void)state;
+    static float logits[GRAPH_STEPS * N_VOCAB];
+    ig_session_stats st;
+    path = "tests/golden/models/qwen3.5";
+    assert_int_equal(waits_of("full", 0, IG_VRAM_AUTO, 0), 2);
+    assert_int_equal(waits_of("full", 0, IG_VRAM_AUTO, 1), 2);
+    assert_int_equal(waits_of("infinigen", 0.3, IG_VRAM_AUTO, 1), 2);
+    if (cuda_on_cpu_count) {
+        ig_session_options o = options_of("full", "f16");
+        calls x = calls_of_a_step(&o, logits, &st);
+        assert_true(x.graphs == 1 && x.made == 0 && x.launches < 4);
+    }
+    path = TINY_LLAMA;
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(waits), cmocka_unit_test(steps_are_graphs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(waits), cmocka_unit_test(steps_are_graphs),
+                                       cmocka_unit_test(recurrences)};
     int missing = begin_on_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,9 @@ static void bits_do_not_depend_on_the_memory(void **state) {
     static const kind kinds[] = {{TINY_LLAMA, "full", NULL},
                                  {TINY_MISTRAL, "infinigen", "late"},
                                  {"tests/golden/models/opt", "infinigen-osdi24", "paper"},
-                                 {"tests/golden/models/opt-350m-like", "infinigen", "norm"}};
+                                 {"tests/golden/models/opt-350m-like", "infinigen", "norm"},
+                                 {"tests/golden/models/qwen3.5", "full", NULL},
+                                 {"tests/golden/models/qwen3.5", "infinigen", "late"}};
     (void)state;
     open_gpu();
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {

@@ -464,6 +464,8 @@ static ig_device_ops make_ops(void) {
     o.add = gpu_add;
     o.add_rows = gpu_add_rows;
     o.activate = gpu_activate;
+    o.convolve = ig_cuda_convolve;
+    o.recur = ig_cuda_recur;
     o.peak = gpu_peak;
     o.attend = ig_cuda_attend;
     o.weigh = ig_cuda_weigh_rows;

@@ -132,6 +132,12 @@ void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_atten
 /* The operation of append.cu. */
 void ig_cuda_append_rows(ig_device *d, const ig_head_shape *shape, const ig_append *jobs, int n_jobs);
 
+/* Operations of recurrence.cu. */
+void ig_cuda_convolve(ig_device *d, float *out, const float *x, const ig_recurrence_shape *s,
+                      const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
+void ig_cuda_recur(ig_device *d, float *out, const float *x, const float *beta, const float *alpha,
+                   const ig_recurrence_shape *s, const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
+
 /* The operation of choose.cu. */
 void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n, bool is_awaited);
 
