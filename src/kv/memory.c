@@ -97,15 +97,14 @@ static unsigned count_staging(size_t n_blocks) {
     return n < 2 ? 2 : n < IG_DISK_STAGING_MAX ? (unsigned)n : IG_DISK_STAGING_MAX;
 }
 
-static bool has_own_memory(const ig_device *d) { return d && !d->ops->is_host; }
-
 /* What a piece takes beside its blocks, and each of these. */
 static size_t piece_bytes(const ig_kv_memory *m) {
     size_t tree = m->shares ? ig_prefix_tree_bytes(m->n_pieces, 1 << m->piece_shift) / m->n_pieces : 0;
     return tree + ig_kv_windows_bytes(m) / m->n_pieces;
 }
 static size_t block_bytes(const ig_kv_memory *m) {
-    return sizeof *m->frames + ig_kv_block_line_bytes(m) + (has_own_memory(m->device) ? IG_RESIDENCY_BLOCK_BYTES : 0);
+    return sizeof *m->frames + ig_kv_block_line_bytes(m) +
+           (ig_kv_has_own_memory(m->device) ? IG_RESIDENCY_BLOCK_BYTES : 0);
 }
 
 /* The tables' share of a RAM budget for so many frames, with what the tier keeps per block of the disk. */
@@ -207,7 +206,7 @@ static ig_residency_shape copies_of(const ig_kv_memory *m, const ig_kv_options *
 uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options) {
     ig_kv_memory m = {0};
     size_t n_blocks;
-    if (!has_own_memory(options->device) || !count_sizes(&m, shape, options, &n_blocks)) return 0;
+    if (!ig_kv_has_own_memory(options->device) || !count_sizes(&m, shape, options, &n_blocks)) return 0;
     ig_kv_states_plan(&m, options->state_bytes);
     ig_residency_shape copies = copies_of(&m, options);
     return ig_kv_states_bytes(&m) + (options->is_paged ? 0 : ig_residency_bytes(&copies));
@@ -232,7 +231,7 @@ ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_opti
     else
         *bytes += plain_bytes(&m, o);
     if (o->is_mapped && *bytes > o->ram_bytes) *bytes = o->ram_bytes;
-    if (!has_own_memory(o->device)) *bytes += ig_kv_states_bytes(&m);
+    if (!ig_kv_has_own_memory(o->device)) *bytes += ig_kv_states_bytes(&m);
     return IG_OK;
 }
 
@@ -298,7 +297,7 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
         s = ig_frame_pool_open(&m->pool, m->device, o->is_paged ? IG_PLACE_PAGED : IG_PLACE_HOST, n_frames,
                                m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
     if (!s && o->disk_bytes) s = open_tier(m, n_blocks, n_frames, o, err);
-    if (!s && has_own_memory(o->device) && !o->is_paged) {
+    if (!s && ig_kv_has_own_memory(o->device) && !o->is_paged) {
         ig_residency_shape copies = copies_of(m, o);
         s = o->device->ops->open_copies(o->device, &m->copies, &copies, err);
     }
@@ -438,7 +437,7 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     out->n_pieces = n_pieces - m->prefixes.n_kept;
     out->ram_bytes =
         n_frames * IG_FRAME_BYTES + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
-    *(has_own_memory(m->device) ? &out->vram_bytes : &out->ram_bytes) += ig_kv_states_bytes(m);
+    *(ig_kv_has_own_memory(m->device) ? &out->vram_bytes : &out->ram_bytes) += ig_kv_states_bytes(m);
     if (m->pager) count_pages(m, out, n_frames);
     if (m->copies) out->bus = m->copies->total, out->vram_bytes += ig_residency_bytes(&m->copies->shape);
     if (!m->tier) return;

@@ -178,6 +178,9 @@ struct ig_kv {
     bool torn; /* compact() failed: what the layers hold is of no use */
 };
 
+/* Whether a device reads blocks elsewhere than where the host has them, and has its states there. */
+static inline bool ig_kv_has_own_memory(const ig_device *d) { return d && !d->ops->is_host; }
+
 static inline size_t ig_kv_blocks_for(const ig_kv_memory *m, int n) {
     return ((size_t)n + ((size_t)1 << m->shift) - 1) >> m->shift;
 }

@@ -512,7 +512,7 @@ void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
         *out = kv->moved;
         out->demoted = demoted;
         count_blocks(kv, out);
-        out->ram_bytes += 2 * m->states.bytes;
+        *(ig_kv_has_own_memory(m->device) ? &out->vram_bytes : &out->ram_bytes) += 2 * m->states.bytes;
     }
     for (int l = 0; l < m->shape.n_layers; l++)
         out->entries += (uint64_t)ig_kv_entries(kv, l, 0).n * (uint64_t)m->shape.n_kv_heads;
