@@ -17,7 +17,8 @@ generation_config.json; of a model that is run from a GGUF file alone that file 
 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
-decides there, and logits are 0.2 off (qwen3moe, qwen3.5-moe and qwen3-next are of seed 1100, glm4moe of 1501).
+decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501). So do those with recurrences, whose
+norms enlarge what was rounded (qwen3.5 is of 1600, qwen3.5-moe of 1500, qwen3-next of 1300).
 """
 import json, os, sys
 import gguf
