@@ -15,11 +15,13 @@
 enum { MOST_VECTORS = 2 /* whose sums are kept in registers */ };
 
 INLINE void convolve(float *out, const float *const *x, const float *w, size_t stride, int n_taps, int n) {
-    for (int i = 0; i < n; i++) out[i] = 0;
+    bool is_begun = false;
     for (int t = 0; t < n_taps; t++) {
         const float *restrict from = x[t], *restrict by = w + (size_t)t * stride;
-        for (int i = 0; from && i < n; i++) out[i] += by[i] * from[i];
+        for (int i = 0; from && i < n; i++) out[i] = is_begun ? out[i] + by[i] * from[i] : by[i] * from[i];
+        is_begun = is_begun || from;
     }
+    if (!is_begun) memset(out, 0, (size_t)n * sizeof *out);
 }
 
 /* LANES columns of a state, a vector of the level; at any address of floats. */

@@ -251,6 +251,9 @@ ig_status ig_tokenizer_from_gguf(ig_tokenizer **out, const ig_gguf *g, ig_error 
     if (!ig_gguf_string(g, KEY "model", &model, &status, err))
         return status ? status
                       : ig_fail(err, IG_E_NOT_FOUND, "%s: no tokenizer: %smodel is missing", ig_gguf_path(g), KEY);
+    if (ig_text_is(model, "no_vocab") || ig_text_is(model, "none"))
+        return ig_fail(err, IG_E_NOT_FOUND, "%s: no tokenizer: %smodel is '%.*s'", ig_gguf_path(g), KEY,
+                       (int)model.size, model.data);
     source s = {.g = g, .t = ig_tokenizer_new(), .err = err};
     if (!s.t) return ig_fail_memory(err, "tokenizer", sizeof *s.t);
     status = build(&s, model);

@@ -304,6 +304,7 @@ static tiny gguf_valid(bool spm) {
 /* X(name, SentencePiece, wanted status, what the error names, the change) */
 #define GGUF_CASES(X)                                                                                                 \
     X(no_model, false, IG_E_NOT_FOUND, K "model is missing", tiny_drop_key(t, K "model"))                             \
+    X(no_vocab, false, IG_E_NOT_FOUND, "no tokenizer", tiny_string(t, K "model", "no_vocab"))                         \
     X(model_type, false, IG_E_FORMAT, K "model", tiny_u32(t, K "model", 1))                                           \
     X(model_unknown, false, IG_E_UNSUPPORTED, "unknown tokenizer 'bert'", tiny_string(t, K "model", "bert"))          \
     X(no_tokens, false, IG_E_NOT_FOUND, K "tokens is missing", tiny_drop_key(t, K "tokens"))                          \
