@@ -14,7 +14,7 @@
 
 enum { MOST_VECTORS = 2 /* whose sums are kept in registers */ };
 
-INLINE void convolve(float *out, const float *const *x, const float *w, size_t stride, int n_taps, int n) {
+static inline void convolve(float *out, const float *const *x, const float *w, size_t stride, int n_taps, int n) {
     bool is_begun = false;
     for (int t = 0; t < n_taps; t++) {
         const float *restrict from = x[t], *restrict by = w + (size_t)t * stride;
@@ -54,8 +54,8 @@ INLINE void change_columns(float *out, float *state, const float *q, const float
     memcpy(out, sum, (size_t)n_vectors * sizeof *sum);
 }
 
-INLINE void delta_rule(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                       float beta, int n_keys, int n) {
+static inline void delta_rule(float *out, float *state, const float *q, const float *k, const float *v, float decay,
+                              float beta, int n_keys, int n) {
     enum { MOST = MOST_VECTORS * LANES };
     int j = 0;
     for (; j + MOST <= n; j += MOST)

@@ -5,16 +5,7 @@
 #define LANES 8
 #include "kernel/recurrence.h"
 
-static void convolve_avx2(float *out, const float *const *x, const float *w, size_t stride, int n_taps, int n) {
-    convolve(out, x, w, stride, n_taps, n);
-}
-
-static void delta_rule_avx2(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                            float beta, int n_keys, int n) {
-    delta_rule(out, state, q, k, v, decay, beta, n_keys, n);
-}
-
 void ig_kernels_fill_recurrence_avx2(ig_kernels *k) {
-    k->convolve = convolve_avx2;
-    k->delta_rule = delta_rule_avx2;
+    k->convolve = convolve;
+    k->delta_rule = delta_rule;
 }

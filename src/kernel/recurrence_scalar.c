@@ -4,16 +4,7 @@
  */
 #include "kernel/recurrence.h"
 
-static void convolve_scalar(float *out, const float *const *x, const float *w, size_t stride, int n_taps, int n) {
-    convolve(out, x, w, stride, n_taps, n);
-}
-
-static void delta_rule_scalar(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                              float beta, int n_keys, int n) {
-    delta_rule(out, state, q, k, v, decay, beta, n_keys, n);
-}
-
 void ig_kernels_fill_recurrence_scalar(ig_kernels *k) {
-    k->convolve = convolve_scalar;
-    k->delta_rule = delta_rule_scalar;
+    k->convolve = convolve;
+    k->delta_rule = delta_rule;
 }

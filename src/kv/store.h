@@ -111,7 +111,7 @@ uint32_t ig_kv_piece(const ig_kv *kv, int i);
 /* Whether all layers have all of piece i: not if those with a window have let go of it. */
 bool ig_kv_is_whole(const ig_kv *kv, int i);
 /* How many of n tokens, which lie in these pieces, a sequence can go on from: all, or those before some that layers
- * with a window have let go of. */
+ * with a window have let go of; with states, those that end where there is one. */
 int ig_kv_whole(const ig_kv_memory *m, const uint32_t *pieces, int n);
 /* A sequence, whatever it held, owns these n pieces, which are full, together with others: it can go on from there. */
 void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n);

@@ -52,9 +52,9 @@ const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const flo
     float *beta = b->gates, *alpha = b->gates + (s->has_gate_pairs ? heads / (size_t)s->n_key_heads : rows * heads);
     ig_forward_multiply(f, (float *[]){b->mixed[0], b->mixed_gate, beta, alpha},
                         (const ig_matrix *[]){&w->qkv, &w->z, &w->beta, &w->alpha}, w->alpha.w ? 4 : 3, x, 0);
+    leave_out_failed(f, width);
     ops->convolve(f->dev, b->mixed[1], b->mixed[0], s, &w->w, b->recurrences, b->n_segments);
     ops->recur(f->dev, b->x, b->mixed[1], beta, alpha, s, &w->w, b->recurrences, b->n_segments);
-    leave_out_failed(f, width);
     pass_states(f);
     ops->norm(f->dev, b->x, b->x, w->norm, NULL, true, f->c->norm_eps, f->n_rows * s->n_value_heads, s->value_dim);
     ops->activate(f->dev, IG_SILU_GATED, b->mixed_gate, b->x, rows * width);

@@ -317,8 +317,15 @@ static void refused_as_a_whole(void **state) {
 /* The number that a layer's attention adds to, in one session's last row. */
 typedef struct plant {
     const ig_sequence *seq;
-    int layer, n_planted;
+    int layer, n_planted; /* layer: of those that attend */
 } plant;
+
+/* The model's layer that is number i of those that attend. */
+static int layer_that_attends(int i) {
+    int l = 0;
+    while (model->config.is_recurrent[l] || i-- > 0) l++;
+    return l;
+}
 
 static void put_nan(void *user, ig_tap_place at, int layer) {
     static const float nan = NAN;
@@ -358,12 +365,12 @@ static void numbers_that_are_not_finite(void **state) {
         char place[64];
         int which[MOST], n = ask_some(p, N, items, ids, which), v = n ? any(n) : 0;
         if (!n) continue;
-        x = (plant){&items[v].session->seq, any(model->config.n_layers), x.n_planted};
+        x = (plant){&items[v].session->seq, any(ig_config_attention_layers(&model->config)), x.n_planted};
         model->batch.tap = put_nan;
         run_step(items, n);
         model->batch.tap = NULL;
         assert_int_equal(items[v].status, IG_E_NUMBER);
-        snprintf(place, sizeof place, "after the attention of layer %d at position %d", x.layer,
+        snprintf(place, sizeof place, "after the attention of layer %d at position %d", layer_that_attends(x.layer),
                  p[which[v]].n + items[v].n - 1);
         if (!strstr(items[v].error.text, place)) fail_msg("%s, not %s", items[v].error.text, place);
         for (int i = 0; i < n; i++) {
@@ -388,7 +395,9 @@ static void fail_at(const pair *p, ig_batch_item *item, int layer) {
 }
 
 /* Behind nearly all layers. */
-static void fail_late(const pair *p, ig_batch_item *item) { fail_at(p, item, model->config.n_layers - 1); }
+static void fail_late(const pair *p, ig_batch_item *item) {
+    fail_at(p, item, ig_config_attention_layers(&model->config) - 1);
+}
 
 /* A piece of a prompt fails again and again behind nearly all layers, and what comes instead is another text: of the
  * piece nothing is left, in what a policy has counted of the prompt neither. */
@@ -578,6 +587,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),
         {"not finite", numbers_that_are_not_finite, open_llama_short, close_tiny, NULL},
         {"not finite, norms after the layers", numbers_that_are_not_finite, open_post_norm, close_tiny, NULL},
+        {"not finite, recurrences", numbers_that_are_not_finite, open_recurrent, close_tiny, NULL},
         {"not finite, experts", numbers_that_are_not_finite, open_few_experts, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(a_prompt_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_first_step_that_fails, open_llama, close_tiny),
