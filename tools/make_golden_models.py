@@ -229,6 +229,20 @@ def build(name):
         for layer in model.model.layers[1:]:
             torch.nn.init.normal_(layer.mlp.gate.moe_statics.e_score_correction_bias, std=0.05)
         return model, torch.bfloat16
+    if name == "granite4-h":      # layers of Mamba 2, beside experts
+        cfg = GraniteMoeHybridConfig(**common, hidden_size=96, intermediate_size=32, shared_intermediate_size=48,
+                                     num_hidden_layers=5, num_attention_heads=3, num_key_value_heads=1,
+                                     max_position_embeddings=256, embedding_multiplier=1.5, residual_multiplier=0.5,
+                                     attention_multiplier=0.05, logits_scaling=0.75, num_local_experts=6,
+                                     num_experts_per_tok=2, position_embedding_type="nope",
+                                     layer_types=["mamba", "attention", "mamba", "mamba", "attention"],
+                                     mamba_n_heads=6, mamba_d_head=32, mamba_n_groups=2, mamba_d_state=16,
+                                     tie_word_embeddings=True)
+        model = GraniteMoeHybridForCausalLM(cfg)
+        for name, x in model.named_parameters():  # the class begins with the same numbers in all heads
+            if name.endswith((".D", ".dt_bias", "conv1d.bias")):
+                torch.nn.init.normal_(x, std=0.5)
+        return model, torch.bfloat16
     if name == "granite4":        # of the hybrid class, but all layers attend
         cfg = GraniteMoeHybridConfig(**common, hidden_size=64, intermediate_size=96, shared_intermediate_size=96,
                                      num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
@@ -489,7 +503,8 @@ def main(out, first_seed=1000, only=()):
              "glm4moe", "mistral-wide", "glm4", "exaone4", "hunyuan", "minimax-m2", "ministral3", "ernie4_5", "seed-oss", "glm",
              "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe", "gemma", "dots1",
              "solar-open",
-             "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next"]
+             "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
+             "granite4-h"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -180,7 +180,7 @@ typedef struct rows_job {
     const int32_t *ids;
     bool flag; /* embed: add; norm: rms; rope: adjacent */
     float eps, scale;
-    int n_rows, n, n_heads, n_rot, rows_per_task;
+    int n_rows, n, n_w, n_heads, n_rot, rows_per_task;
 } rows_job;
 
 /* Runs fn over rows, shared out if the whole is worth it. */
@@ -222,17 +222,19 @@ static void norm_task(void *arg, int task, int thread) {
     rows_job *j = arg;
     (void)thread;
     for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
-        size_t at = (size_t)r * (size_t)j->n;
+        size_t at = (size_t)r * (size_t)j->n, w_at = (size_t)(r % j->n_w) * (size_t)j->n;
+        const float *w = j->w ? j->w + w_at : NULL, *b = j->b ? j->b + w_at : NULL;
         if (j->flag)
-            j->d->k->rms_norm(j->y + at, j->x + at, j->w, j->n, j->eps);
+            j->d->k->rms_norm(j->y + at, j->x + at, w, j->n, j->eps);
         else
-            j->d->k->layer_norm(j->y + at, j->x + at, j->w, j->b, j->n, j->eps);
+            j->d->k->layer_norm(j->y + at, j->x + at, w, b, j->n, j->eps);
     }
 }
 
-static void cpu_norm(ig_device *dev, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
-                     int n_rows, int n) {
-    rows_job j = {.d = cpu(dev), .y = y, .x = x, .w = w, .b = b, .flag = rms, .eps = eps, .n_rows = n_rows, .n = n};
+static void cpu_norm(ig_device *dev, float *y, const float *x, const float *w, const float *b, int n_w, bool rms,
+                     float eps, int n_rows, int n) {
+    rows_job j = {
+        .d = cpu(dev), .y = y, .x = x, .w = w, .b = b, .n_w = n_w, .flag = rms, .eps = eps, .n_rows = n_rows, .n = n};
     run_rows(&j, norm_task, (size_t)n_rows * (size_t)n);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Layers with a recurrence on the CPU. A convolution is cut into stretches of channels of a row. A state is read and
- * written token by token, by one task for a key head and the value heads that it serves, in the order of the text: so
- * results depend neither on threads nor on how a prompt is cut.
+ * written token by token, by one task for a value head, in the order of the text: so results depend neither on threads
+ * nor on how a prompt is cut.
  */
 #include <math.h>
 #include <string.h>
@@ -55,6 +55,7 @@ static void convolve_task(void *arg, int task, int thread) {
     const recurrence_job *j = arg;
     const ig_recurrence *job = &j->jobs[task % j->n_jobs];
     size_t all = ig_recurrence_channels(j->s), at = (size_t)(task / j->n_jobs) * CHANNELS;
+    const float *bias = j->w->taps_bias ? j->w->taps_bias + at : NULL;
     int n = all - at < CHANNELS ? (int)(all - at) : CHANNELS, n_taps = j->s->n_taps;
     (void)thread;
     for (int i = 0, kept = 0; i < job->n; i++) {
@@ -64,7 +65,7 @@ static void convolve_task(void *arg, int task, int thread) {
             x[t] = input_of(j, job, i, n_taps - 1 - t);
             if (x[t]) x[t] += at;
         }
-        j->k->convolve(out, x, j->w->taps + at, all, n_taps, n);
+        j->k->convolve(out, x, j->w->taps + at, bias, all, n_taps, n);
         j->k->silu_mul(out, ones, n);
         for (; kept < job->n_kept && job->kept[kept].after == i + 1; kept++)
             keep_inputs(j, job, i, job->kept[kept].state, at, n);
@@ -95,43 +96,45 @@ static void scale_to(float *to, const float *x, int n, float length) {
 static float softplus(float x) { return (x > 20 ? x : log1pf(expf(x))) + (x - x); }
 static float sigmoid(float x) { return 1 / (1 + expf(-x)) + (x - x); }
 
-/* Value head `head` goes on by one token, of row `row`. */
-static void change_state(const recurrence_job *j, float *state, int row, int head, const float *q, const float *k) {
+/* A value head goes on by one token, of row `row`. */
+static void change_state(const recurrence_job *j, float *state, int row, int head) {
     const ig_recurrence_shape *s = j->s;
-    size_t n_heads = (size_t)s->n_value_heads, h = (size_t)head, n = (size_t)s->value_dim, r = (size_t)row;
-    const float *x = j->x + r * ig_recurrence_channels(s);
-    const float *v = x + 2 * (size_t)s->n_key_heads * (size_t)s->key_dim + h * n;
-    size_t gate = ig_recurrence_gate(s, r, head);
-    float beta = sigmoid(j->beta[gate]), decay = expf(j->w->decay[h] * softplus(j->alpha[gate] + j->w->decay_bias[h]));
-    j->k->delta_rule(j->out + (r * n_heads + h) * n, state, q, k, v, decay, beta, s->key_dim, s->value_dim);
+    ig_recurrence_parts at = ig_recurrence_places(s);
+    size_t h = (size_t)head, r = (size_t)row, n = (size_t)s->value_dim, gate = ig_recurrence_gate(s, r, head),
+           keys = (size_t)ig_recurrence_key_head(s, head) * (size_t)s->key_dim;
+    const float *x = j->x + r * ig_recurrence_channels(s), *v = x + at.value + h * n;
+    float *out = j->out + (r * (size_t)s->n_value_heads + h) * n;
+    float share = softplus(j->alpha[gate] + j->w->decay_bias[h]), decay = expf(j->w->decay[h] * share);
+    if (s->kind == IG_MAMBA_2) {
+        j->k->state_space(out, state, x + at.query + keys, x + at.key + keys, v, decay, share, j->w->skip[h],
+                          s->key_dim, s->value_dim);
+        return;
+    }
+    float q[IG_RECURRENCE_DIMS], k[IG_RECURRENCE_DIMS];
+    scale_to(q, x + at.query + keys, s->key_dim, 1 / sqrtf((float)s->key_dim));
+    scale_to(k, x + at.key + keys, s->key_dim, 1);
+    j->k->delta_rule(out, state, q, k, v, decay, sigmoid(j->beta[gate]), s->key_dim, s->value_dim);
 }
 
-/* Task: the value heads of a key head. */
+/* Task: a value head of a job. */
 static void recur_task(void *arg, int task, int thread) {
     const recurrence_job *j = arg;
     const ig_recurrence_shape *s = j->s;
     const ig_recurrence *job = &j->jobs[task % j->n_jobs];
-    int key_head = task / j->n_jobs, group = s->n_value_heads / s->n_key_heads;
-    size_t channels = ig_recurrence_channels(s), d = (size_t)s->key_dim, each = d * (size_t)s->value_dim,
-           first = (size_t)(s->n_taps - 1) * channels;
-    float q[IG_RECURRENCE_DIMS], k[IG_RECURRENCE_DIMS], *last = job->n ? job->kept[job->n_kept - 1].state : NULL;
+    int head = task / j->n_jobs;
+    size_t each = (size_t)s->key_dim * (size_t)s->value_dim,
+           at = (size_t)(s->n_taps - 1) * ig_recurrence_channels(s) + (size_t)head * each;
     (void)thread;
     if (!job->n) return;
-    for (int g = 0; g < group; g++) {
-        int head = s->is_tiled ? g * s->n_key_heads + key_head : key_head * group + g;
-        size_t at = first + (size_t)head * each;
-        if (job->from)
-            memcpy(last + at, job->from + at, each * sizeof *last);
-        else
-            memset(last + at, 0, each * sizeof *last);
-        for (int i = 0, kept = 0; i < job->n; i++) {
-            const float *x = j->x + (size_t)(job->row + i) * channels + (size_t)key_head * d;
-            scale_to(q, x, s->key_dim, 1 / sqrtf((float)s->key_dim));
-            scale_to(k, x + (size_t)s->n_key_heads * d, s->key_dim, 1);
-            change_state(j, last + at, job->row + i, head, q, k);
-            for (; kept < job->n_kept - 1 && job->kept[kept].after == i + 1; kept++)
-                memcpy(job->kept[kept].state + at, last + at, each * sizeof *last);
-        }
+    float *last = job->kept[job->n_kept - 1].state + at;
+    if (job->from)
+        memcpy(last, job->from + at, each * sizeof *last);
+    else
+        memset(last, 0, each * sizeof *last);
+    for (int i = 0, kept = 0; i < job->n; i++) {
+        change_state(j, last, job->row + i, head);
+        for (; kept < job->n_kept - 1 && job->kept[kept].after == i + 1; kept++)
+            memcpy(job->kept[kept].state + at, last, each * sizeof *last);
     }
 }
 
@@ -139,5 +142,5 @@ void ig_cpu_recur(ig_device *dev, float *out, const float *x, const float *beta,
                   const ig_recurrence_shape *s, const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs) {
     recurrence_job j = {
         .out = out, .x = x, .beta = beta, .alpha = alpha, .s = s, .w = w, .jobs = jobs, .n_jobs = n_jobs};
-    if (n_jobs) run(dev, &j, recur_task, n_jobs * s->n_key_heads);
+    if (n_jobs) run(dev, &j, recur_task, n_jobs * s->n_value_heads);
 }

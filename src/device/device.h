@@ -214,9 +214,15 @@ static inline size_t ig_scan_floats(int group, int head_dim, int n) {
     return (IG_SCAN_BOARD + parts * each + queries + 4 + 3) / 4 * 4;
 }
 
-/* Layers that do not attend: tokens change a state of each value head, a matrix, and read from it (the gated delta
- * rule: Yang and others, 2024, arXiv 2412.06464; Qwen3.5). Queries and keys of a head serve several value heads. */
+typedef enum ig_recurrence_kind {
+    IG_GATED_DELTA_NET, /* Yang and others, 2024, arXiv 2412.06464; Qwen3.5 */
+    IG_MAMBA_2,         /* Dao and Gu, 2024, arXiv 2405.21060; Granite 4 */
+} ig_recurrence_kind;
+
+/* Layers that do not attend: tokens change a state of each value head, a matrix, and read from it. Queries and keys of
+ * a head serve several value heads (Mamba 2 calls queries C, keys B, values x, and key heads groups). */
 typedef struct ig_recurrence_shape {
+    ig_recurrence_kind kind;
     int n_key_heads, n_value_heads; /* the second a multiple of the first */
     int key_dim, value_dim;         /* multiples of 16, at most IG_RECURRENCE_DIMS */
     bool has_gate_pairs;            /* recur() gets beta and alpha as [rows][n_key_heads][2][value heads of one], alpha
@@ -227,9 +233,25 @@ typedef struct ig_recurrence_shape {
 
 enum { IG_RECURRENCE_DIMS = 256, IG_RECURRENCE_TAPS = 8, IG_RECURRENCE_KEPT = 3 };
 
-/* Queries, keys and values of a token, one behind the other. */
+/* Channels: queries, keys and values of a token, one behind the other; of Mamba 2 the other way round. */
 static inline size_t ig_recurrence_channels(const ig_recurrence_shape *s) {
     return 2 * (size_t)s->n_key_heads * (size_t)s->key_dim + (size_t)s->n_value_heads * (size_t)s->value_dim;
+}
+
+/* Where they begin. */
+typedef struct ig_recurrence_parts {
+    size_t query, key, value;
+} ig_recurrence_parts;
+
+static inline ig_recurrence_parts ig_recurrence_places(const ig_recurrence_shape *s) {
+    size_t n = (size_t)s->n_key_heads * (size_t)s->key_dim, values = (size_t)s->n_value_heads * (size_t)s->value_dim;
+    ig_recurrence_parts p = {0, n, 2 * n}, mamba = {values + n, values, 0};
+    return s->kind == IG_MAMBA_2 ? mamba : p;
+}
+
+/* The key head of a value head. */
+static inline int ig_recurrence_key_head(const ig_recurrence_shape *s, int head) {
+    return s->is_tiled ? head % s->n_key_heads : head / (s->n_value_heads / s->n_key_heads);
 }
 
 /* Floats of a layer's state: of the latest tokens what the convolution gets, [n_taps - 1][channels], the oldest first;
@@ -256,11 +278,12 @@ typedef struct ig_recurrence {
     } kept[IG_RECURRENCE_KEPT];
 } ig_recurrence;
 
-/* Numbers of each value head. */
 typedef struct ig_recurrence_weights {
     const float *taps;       /* [n_taps][channels] the last one is of the token itself */
-    const float *decay;      /* below 0: the rate of what a token forgets of the state */
-    const float *decay_bias; /* of the numbers that say how much of that */
+    const float *taps_bias;  /* [channels] or NULL: none */
+    const float *decay;      /* [n_value_heads] below 0: the rate of what a token forgets of the state */
+    const float *decay_bias; /* [n_value_heads] of the numbers that say how much of that */
+    const float *skip;       /* [n_value_heads] Mamba 2: the share of the values in what is read */
 } ig_recurrence_weights;
 
 /* Sizes that the operations' own scratch is made for. */
@@ -358,8 +381,9 @@ typedef struct ig_device_ops {
                    bool few);
     /* Whether rows of both kinds have the same bits, and may share a product with m. */
     bool (*few_as_many)(const ig_device *d, const ig_matrix *m);
-    /* y[r] = norm of x[r], rows of n floats. b == NULL and rms: RMS norm, else layer norm. w, b may be NULL. */
-    void (*norm)(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
+    /* y[r] = norm of x[r], rows of n floats. b == NULL and rms: RMS norm, else layer norm. w, b [n_w][n] may be NULL:
+     * row r has those of r % n_w. */
+    void (*norm)(ig_device *d, float *y, const float *x, const float *w, const float *b, int n_w, bool rms, float eps,
                  int n_rows, int n);
     /* Rotates heads of x [n_rows][n_heads][head_dim]; cs[r] = n_rot/2 cosines and n_rot/2 sines of row r's position. */
     void (*rope)(ig_device *d, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
@@ -372,15 +396,16 @@ typedef struct ig_device_ops {
                      int n);
     /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
-    /* out[r][0..channels) = silu of the sum over taps t of taps[t] * x[r - n_taps + 1 + t], for the rows of n_jobs
-     * sequences; what is wanted of them later goes to their states. Weights are bound. Devices without recurrences have
-     * neither of both. */
+    /* out[r][0..channels) = silu of taps_bias + the sum over taps t of taps[t] * x[r - n_taps + 1 + t], for the rows of
+     * n_jobs sequences; what is wanted of them later goes to their states. Weights are bound. Devices without
+     * recurrences have neither of both. */
     void (*convolve)(ig_device *d, float *out, const float *x, const ig_recurrence_shape *s,
                      const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
     /* out[r][n_value_heads][value_dim]: what the rows' tokens read from the state S after they have changed it. With
-     * queries and keys q, k of x [rows][channels] at length 1, v its values, and numbers a, b of each value head, alpha
-     * and beta [rows][n_value_heads]: S = e^(decay softplus(a + decay_bias)) S, S += k (sigmoid(b) (v - k S)),
-     * out = q S / sqrt(key_dim). */
+     * queries, keys and values q, k, v of x [rows][channels], and numbers a, b of each value head, alpha and beta
+     * [rows][n_value_heads]: t = softplus(a + decay_bias), S = e^(decay t) S; then
+     * Gated DeltaNet: q, k at length 1, S += k (sigmoid(b) (v - k S)), out = q S / sqrt(key_dim);
+     * Mamba 2 (beta is NULL): S += k (t v), out = q S + skip v. */
     void (*recur)(ig_device *d, float *out, const float *x, const float *beta, const float *alpha,
                   const ig_recurrence_shape *s, const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
     /* The largest magnitude of each of n_x arrays, to out [n_x] in memory of the host that the device has given;

@@ -14,8 +14,10 @@
 
 enum { MOST_VECTORS = 2 /* whose sums are kept in registers */ };
 
-static inline void convolve(float *out, const float *const *x, const float *w, size_t stride, int n_taps, int n) {
-    bool is_begun = false;
+static inline void convolve(float *out, const float *const *x, const float *w, const float *bias, size_t stride,
+                            int n_taps, int n) {
+    bool is_begun = bias;
+    if (bias) memcpy(out, bias, (size_t)n * sizeof *out);
     for (int t = 0; t < n_taps; t++) {
         const float *restrict from = x[t], *restrict by = w + (size_t)t * stride;
         for (int i = 0; from && i < n; i++) out[i] = is_begun ? out[i] + by[i] * from[i] : by[i] * from[i];
@@ -52,6 +54,33 @@ INLINE void change_columns(float *out, float *state, const float *q, const float
         }
     }
     memcpy(out, sum, (size_t)n_vectors * sizeof *sum);
+}
+
+/* The same where a token adds `change` times its key whatever the state is. */
+INLINE void add_columns(float *out, float *state, const float *q, const float *k, const float *v, float decay,
+                        float share, float skip, int n_keys, size_t stride, const int n_vectors) {
+    columns value[MOST_VECTORS], change[MOST_VECTORS], sum[MOST_VECTORS] = {0};
+    memcpy(value, v, (size_t)n_vectors * sizeof *value);
+    for (int j = 0; j < n_vectors; j++) change[j] = share * value[j];
+    for (int i = 0; i < n_keys; i++) {
+        columns *row = columns_at(state + (size_t)i * stride);
+        for (int j = 0; j < n_vectors; j++) {
+            columns x = row[j] * decay + k[i] * change[j];
+            row[j] = x;
+            sum[j] += q[i] * x;
+        }
+    }
+    for (int j = 0; j < n_vectors; j++) sum[j] += skip * value[j];
+    memcpy(out, sum, (size_t)n_vectors * sizeof *sum);
+}
+
+static inline void state_space(float *out, float *state, const float *q, const float *k, const float *v, float decay,
+                               float share, float skip, int n_keys, int n) {
+    enum { MOST = MOST_VECTORS * LANES };
+    int j = 0;
+    for (; j + MOST <= n; j += MOST)
+        add_columns(out + j, state + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, MOST_VECTORS);
+    for (; j < n; j += LANES) add_columns(out + j, state + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, 1);
 }
 
 static inline void delta_rule(float *out, float *state, const float *q, const float *k, const float *v, float decay,

@@ -7,4 +7,5 @@
 void ig_kernels_fill_recurrence_scalar(ig_kernels *k) {
     k->convolve = convolve;
     k->delta_rule = delta_rule;
+    k->state_space = state_space;
 }

@@ -40,6 +40,7 @@ static void derive_scales(ig_config *c) {
     if (c->logit_scale == 0) c->logit_scale = 1;
     if (c->expert_scale == 0) c->expert_scale = 1;
     c->embed_scale /= c->residual_scale;
+    c->inner_eps = c->norm_eps;
     c->norm_eps = (float)((double)c->norm_eps / (c->residual_scale * c->residual_scale));
 }
 
@@ -54,12 +55,16 @@ static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig
     if (c->n_recurrent == c->n_layers)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: no layer attends, so that there are no keys and values",
                        names->path);
+    if (!s->n_taps)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is 0 in some layers, which is not supported", names->path,
+                       names->n_kv_heads);
     if (s->n_value_heads % s->n_key_heads)
         return ig_fail(err, IG_E_FORMAT, "%s: recurrent layers have %d value heads, no multiple of their %d key heads",
                        names->path, s->n_value_heads, s->n_key_heads);
-    if (s->key_dim % 16 || s->value_dim % 16)
-        return ig_fail(err, IG_E_UNSUPPORTED, "%s: heads of recurrent layers of %d and %d: need multiples of 16",
-                       names->path, s->key_dim, s->value_dim);
+    if (s->key_dim % 16 || s->value_dim % 16 || s->key_dim > IG_RECURRENCE_DIMS || s->value_dim > IG_RECURRENCE_DIMS)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: heads of recurrent layers of %d and %d: need multiples of 16, at most %d", names->path,
+                       s->key_dim, s->value_dim, IG_RECURRENCE_DIMS);
     return IG_OK;
 }
 

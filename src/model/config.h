@@ -53,8 +53,9 @@ typedef struct ig_config {
     ig_norm_order norm_order;
     ig_head_norm head_norm;
     bool rotates_first; /* head norms follow RoPE (Hunyuan); else they precede it */
-    float norm_eps;
-    float norm_offset; /* added to the weights of all norms as stored (Gemma); else 0 */
+    float norm_eps;     /* of the state's norms */
+    float inner_eps;    /* of norms within a layer's parts, as stated */
+    float norm_offset;  /* added to the weights of all norms as stored (Gemma); else 0 */
     ig_activation activation;
     bool is_qkv_fused, is_gate_up_fused; /* q, k and v are one matrix (Phi-3), and gate and up are (GLM-4, too) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
@@ -92,8 +93,8 @@ typedef struct ig_config {
     int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
     double attn_scale;         /* of scores; 1 / sqrt(head_dim) unless stated */
-    /* Layers that do not attend but carry a state on (Qwen3.5); the others are numbered by themselves where keys and
-     * values are concerned. */
+    /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4); the others are numbered by themselves where
+     * keys and values are concerned. */
     bool is_recurrent[IG_MAX_LAYERS];
     int n_recurrent;
     ig_recurrence_shape recurrence;

@@ -155,7 +155,21 @@ static void read_scales(ig_section *r, ig_config *c) {
     c->logit_scale = ig_section_scale(r, "logit_scale", 1);
 }
 
-/* Granite, and those with experts. Files of Granite 4 whose layers all attend hold what the hybrid class would need. */
+/* Sizes of the states of layers that do not attend. */
+static void read_state(ig_section *r, ig_config *c) {
+    c->recurrence = (ig_recurrence_shape){.n_key_heads = ig_section_int(r, "ssm.group_count", IG_MAX_HEADS, -1),
+                                          .n_value_heads = ig_section_int(r, "ssm.time_step_rank", IG_MAX_HEADS, -1),
+                                          .key_dim = ig_section_int(r, "ssm.state_size", IG_RECURRENCE_DIMS, -1),
+                                          .n_taps = ig_section_int(r, "ssm.conv_kernel", IG_RECURRENCE_TAPS, -1)};
+    int n_values = ig_section_int(r, "ssm.inner_size", IG_MAX_WIDTH, -1), n_heads = c->recurrence.n_value_heads;
+    c->recurrence.value_dim = n_values / n_heads;
+    if (n_values % n_heads && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %d, must be a multiple of '%s' (%d)", r->path,
+                            ig_section_name(r, "ssm.inner_size").text, n_values,
+                            ig_section_name(r, "ssm.time_step_rank").text, n_heads);
+}
+
+/* Granite, and those with experts. Files of Granite 4 whose layers all attend hold the sizes of states, too. */
 static void read_granite(ig_section *r, ig_config *c) {
     read_scales(r, c);
     read_no_window(r, c);
@@ -163,6 +177,14 @@ static void read_granite(ig_section *r, ig_config *c) {
     bool rotates = true;
     ig_gguf_bool(r->g, ig_section_name(r, "rope.scaling.finetuned").text, &rotates, &r->status, r->err);
     if (!rotates) c->rope = IG_ROPE_NONE;
+}
+
+/* Granite 4, and Bamba, which rotates. Layers that do not attend have no heads of keys and values. */
+static void read_granitehybrid(ig_section *r, ig_config *c) {
+    read_granite(r, c);
+    read_state(r, c);
+    c->recurrence.kind = IG_MAMBA_2;
+    if (c->n_experts) c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
 }
 
 /* Windows and sinks; which layers rotate may be stated, which have a window must be. */
@@ -318,16 +340,8 @@ static void read_recurrence(ig_section *r, ig_config *c) {
     bool is_stated = read_flags(r, c, "attention.recurrent_layers", c->is_recurrent);
     c->n_layers = n_layers;
     for (int l = 0; l < n_layers && !is_stated; l++) c->is_recurrent[l] = (l + 1) % interval != 0;
-    c->recurrence = (ig_recurrence_shape){.n_key_heads = ig_section_int(r, "ssm.group_count", IG_MAX_HEADS, -1),
-                                          .n_value_heads = ig_section_int(r, "ssm.time_step_rank", IG_MAX_HEADS, -1),
-                                          .key_dim = ig_section_int(r, "ssm.state_size", IG_RECURRENCE_DIMS, -1),
-                                          .n_taps = ig_section_int(r, "ssm.conv_kernel", IG_RECURRENCE_TAPS, -1),
-                                          .is_tiled = true};
-    int n_values = ig_section_int(r, "ssm.inner_size", IG_MAX_WIDTH, -1), n_heads = c->recurrence.n_value_heads;
-    c->recurrence.value_dim = n_values / n_heads;
-    if ((n_values % n_heads || c->recurrence.value_dim > IG_RECURRENCE_DIMS) && !r->status)
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d, must be %d heads of at most %d", r->path,
-                            ig_section_name(r, "ssm.inner_size").text, n_values, n_heads, IG_RECURRENCE_DIMS);
+    read_state(r, c);
+    c->recurrence.is_tiled = true;
 }
 
 static void read_qwen35(ig_section *r, ig_config *c) {
@@ -386,6 +400,10 @@ static const ig_gguf_family families[] = {
      IG_ROPE_ADJACENT,
      read_granite_swa,
      {SCALE_KEYS, "attention.rope_pattern", "attention.sliding_window_pattern"}},
+    {"granitehybrid",
+     IG_ROPE_ADJACENT,
+     read_granitehybrid,
+     {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
     {"granitemoe", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
     {"hunyuan-dense", IG_ROPE_HALF, read_hunyuan, {NULL}},
     {"hy_v3",

@@ -51,6 +51,19 @@ typedef struct ig_hf_family {
     const ig_config *sizes; /* NULL: files state all */
 } ig_hf_family;
 
+/* What several families have: fields that are absent are as c has them, if it does. */
+void ig_hf_read_llama(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_granite(ig_hf_reader *r, ig_config *c);
+/* The field called `width` is an expert's. */
+void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used);
+/* How much of a head is rotated, stated in one of two places. */
+int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent);
+
+/* Families whose layers do not all attend: config_hf_hybrid.c. */
+void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_qwen3_5(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c);
+
 /* NULL: there is none of this name. */
 const ig_hf_family *ig_hf_family_named(const char *name);
 

@@ -59,7 +59,7 @@ static void read_qwen_windows(ig_hf_reader *r, ig_config *c) {
 /* ---- families ---------------------------------------------------------- */
 
 /* Fields that are absent are as c has them, if it does: other families have other defaults. */
-static void read_llama(ig_hf_reader *r, ig_config *c) {
+void ig_hf_read_llama(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = ig_hf_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
     c->head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
     ig_hf_size(r, &c->d_ff, "intermediate_size", IG_MAX_WIDTH);
@@ -78,7 +78,7 @@ static void read_shared(ig_hf_reader *r, ig_config *c, const char *key, int abse
 }
 
 static void read_mistral(ig_hf_reader *r, ig_config *c) {
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     read_windows(r, c, read_window(r), 0);
 }
 
@@ -88,7 +88,7 @@ static void read_ministral3(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     c->n_kv_heads = 8;
     c->head_dim = 128;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
     c->query_growth = ig_hf_number(r, rope, "llama_4_scaling_beta", IG_HF_ABSENT);
     c->rope_original_ctx = ig_hf_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, IG_HF_ABSENT);
@@ -96,7 +96,7 @@ static void read_ministral3(ig_hf_reader *r, ig_config *c) {
 }
 
 static void read_qwen2(ig_hf_reader *r, ig_config *c) {
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     read_qwen_windows(r, c);
 }
 
@@ -106,30 +106,10 @@ static void read_qwen3(ig_hf_reader *r, ig_config *c) {
     read_qwen2(r, c);
 }
 
-/* Layers that do not attend, all but every so many unless they are stated one by one. */
-static void read_recurrence(ig_hf_reader *r, ig_config *c) {
-    const json_t *types = ig_hf_get(r->root, "layer_types");
-    int interval = ig_hf_int(r, r->root, "full_attention_interval", IG_MAX_LAYERS, 4);
-    if (types && json_array_size(types) != (size_t)c->n_layers)
-        ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
-    for (int l = 0; l < c->n_layers && !r->status; l++) {
-        const char *type = types ? json_string_value(json_array_get(types, (size_t)l)) : NULL;
-        c->is_recurrent[l] = types ? type && strcmp(type, "linear_attention") == 0 : (l + 1) % interval != 0;
-        if (types && !c->is_recurrent[l] && !(type && strcmp(type, "full_attention") == 0))
-            ig_hf_refuse(r, "layer_types", type ? type : "?");
-    }
-    c->recurrence =
-        (ig_recurrence_shape){.n_key_heads = ig_hf_int(r, r->root, "linear_num_key_heads", IG_MAX_HEADS, 16),
-                              .n_value_heads = ig_hf_int(r, r->root, "linear_num_value_heads", IG_MAX_HEADS, 32),
-                              .key_dim = ig_hf_int(r, r->root, "linear_key_head_dim", IG_RECURRENCE_DIMS, 128),
-                              .value_dim = ig_hf_int(r, r->root, "linear_value_head_dim", IG_RECURRENCE_DIMS, 128),
-                              .n_taps = ig_hf_int(r, r->root, "linear_conv_kernel_dim", IG_RECURRENCE_TAPS, 4)};
-}
-
 static void read_seed_oss(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 8;
     c->head_dim = 128;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
 }
 
 static void read_ernie4_5(ig_hf_reader *r, ig_config *c) {
@@ -138,7 +118,7 @@ static void read_ernie4_5(ig_hf_reader *r, ig_config *c) {
     c->head_dim = 128;
     c->tied = true;
     c->rope_theta = 500000;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     c->rope = IG_ROPE_ADJACENT;
 }
 
@@ -148,7 +128,7 @@ static void read_ernie4_5_moe(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 4;
     c->tied = true;
     c->rope_theta = 500000;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     c->rope = IG_ROPE_ADJACENT;
     ig_config_set_plain_layers(c, ig_hf_count(r, "moe_layer_start_index", c->n_layers - 1, 1));
     c->n_experts = ig_hf_int(r, r->root, "moe_num_experts", IG_MAX_EXPERTS, 64);
@@ -167,11 +147,11 @@ static void read_hunyuan(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     c->head_norm = IG_HEAD_NORM_EACH;
     c->rotates_first = true;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
 }
 
 /* The width is an expert's. */
-static void read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used) {
+void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used) {
     static const char *const names[] = {"num_experts", "n_routed_experts", "num_local_experts"};
     size_t at = 0;
     while (at + 1 < IG_COUNT(names) && !ig_hf_get(r->root, names[at])) at++;
@@ -186,23 +166,23 @@ static void read_mixtral(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     c->n_kv_heads = 8;
     c->rope_theta = 1000000;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
-    read_experts(r, c, "intermediate_size", 2);
+    ig_hf_read_experts(r, c, "intermediate_size", 2);
 }
 
 static void read_olmoe(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_ALL;
     c->norm_eps = 1e-5f;
-    read_llama(r, c);
-    read_experts(r, c, "intermediate_size", 8);
+    ig_hf_read_llama(r, c);
+    ig_hf_read_experts(r, c, "intermediate_size", 8);
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
 }
 
 static void read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
     const json_t *plain = ig_hf_get(r->root, "mlp_only_layers");
     read_qwen3(r, c);
-    read_experts(r, c, "moe_intermediate_size", 8);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
     if (ig_hf_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1)
         ig_hf_refuse(r, "decoder_sparse_step", "above 1");
@@ -210,29 +190,12 @@ static void read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
         ig_hf_refuse(r, "mlp_only_layers", "a list of layers");
 }
 
-static void read_granite(ig_hf_reader *r, ig_config *c) {
-    read_llama(r, c);
+void ig_hf_read_granite(ig_hf_reader *r, ig_config *c) {
+    ig_hf_read_llama(r, c);
     c->embed_scale = ig_hf_scale(r, "embedding_multiplier", 1);
     c->residual_scale = ig_hf_scale(r, "residual_multiplier", 1);
     c->logit_scale = ig_hf_scale(r, "logits_scaling", 1);
     c->attn_scale = ig_hf_scale(r, "attention_multiplier", 1);
-}
-
-/* Granite 4: of the hybrid class, as far as all layers attend. */
-static void read_granite4(ig_hf_reader *r, ig_config *c) {
-    const json_t *types = ig_hf_get(r->root, "layer_types");
-    const char *position = ig_hf_text(r, r->root, "position_embedding_type", "nope");
-    read_granite(r, c);
-    c->is_gate_up_fused = true;
-    c->d_ff = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 1024);
-    if (strcmp(position, "rope") != 0) c->rope = IG_ROPE_NONE;
-    if (!types || json_array_size(types) != (size_t)c->n_layers)
-        ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
-    for (size_t l = 0; l < json_array_size(types); l++) {
-        const char *type = json_string_value(json_array_get(types, l));
-        if (!type || (strcmp(type, "attention") != 0 && strcmp(type, "full_attention") != 0))
-            ig_hf_refuse(r, "layer_types", type ? type : "?");
-    }
 }
 
 /* Trinity. Layers without a window do not rotate. */
@@ -242,12 +205,12 @@ static void read_afmoe(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
     c->head_dim = 128;
     c->has_attn_gate = true;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     if (ig_hf_bool(r, "mup_enabled", false)) c->embed_scale = sqrt((double)c->d_model);
     read_local_layers(r, c, ig_hf_int(r, r->root, "global_attn_every_n_layers", IG_MAX_LAYERS, 4), IG_ROPE_MAIN,
                       IG_ROPE_LEFT_OUT);
     ig_config_set_plain_layers(c, ig_hf_count(r, "num_dense_layers", c->n_layers - 1, 1));
-    read_experts(r, c, "moe_intermediate_size", 6);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 6);
     read_shared(r, c, "num_shared_experts", 2);
     c->routing = IG_ROUTING_SIGMOID;
     c->is_share_of_all = !ig_hf_bool(r, "route_norm", true);
@@ -260,7 +223,7 @@ static void read_granite_swa(ig_hf_reader *r, ig_config *c) {
     const json_t *bases = ig_hf_get(r->root, "layer_rope_theta");
     c->norm_eps = 1e-5f;
     c->tied = true;
-    read_granite(r, c);
+    ig_hf_read_granite(r, c);
     read_local_layers(r, c, 4, IG_ROPE_MAIN, IG_ROPE_MAIN);
     c->has_sink_scores = true;
     if (!ig_hf_get(r->root, "layer_types")) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
@@ -280,7 +243,7 @@ static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 8;
     c->head_dim = 128;
     c->head_norm = IG_HEAD_NORM_EACH;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     if (kinds && json_array_size(kinds) < (size_t)c->n_layers)
         ig_hf_fail_kind(r, "mlp_layer_types", "a list with one item per layer");
     int n_plain = 1;
@@ -293,7 +256,7 @@ static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
     }
     ig_config_set_plain_layers(c, n_plain);
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
-    read_experts(r, c, "moe_intermediate_size", 8);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
     read_shared(r, c, "num_shared_experts", 1);
     c->routing = IG_ROUTING_SIGMOID;
     c->expert_scale = ig_hf_scale(r, "router_scaling_factor", 2.826);
@@ -306,9 +269,9 @@ static void read_mellum(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
     c->rope_theta = 500000;
     c->rope_local_theta = 10000;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     if (ig_hf_get(r->root, "layer_types")) read_local_layers(r, c, 1, IG_ROPE_LOCAL, IG_ROPE_MAIN);
-    read_experts(r, c, "moe_intermediate_size", 8);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
     for (size_t l = 0; l < json_array_size(kinds); l++) {
         const char *kind = json_string_value(json_array_get(kinds, l));
@@ -323,15 +286,15 @@ static void refuse_order(ig_hf_reader *r, ig_config *c) {
 }
 
 static void read_granitemoe(ig_hf_reader *r, ig_config *c) {
-    read_granite(r, c);
-    read_experts(r, c, "intermediate_size", 2);
+    ig_hf_read_granite(r, c);
+    ig_hf_read_experts(r, c, "intermediate_size", 2);
 }
 
 /* Layers that do not rotate are stated one by one, or every so many. */
 static void read_smollm3(ig_hf_reader *r, ig_config *c) {
     c->rope_theta = 2000000;
     c->tied = true;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     const json_t *rotates = ig_hf_get(r->root, "no_rope_layers");
     int interval = ig_hf_int(r, r->root, "no_rope_layer_interval", IG_MAX_LAYERS, 4);
     if (rotates && (!json_is_array(rotates) || json_array_size(rotates) < (size_t)c->n_layers))
@@ -345,7 +308,7 @@ static void read_smollm3(ig_hf_reader *r, ig_config *c) {
 }
 
 /* How much of a head is rotated, stated in one of two places. */
-static int read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
+int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
     static const char key[] = "partial_rotary_factor";
     double share = ig_hf_number(r, ig_hf_get(r->root, "rope_parameters"), key, ig_hf_number(r, r->root, key, absent));
     int n_rot = share <= 1 ? (int)(head_dim * share) : 0;
@@ -356,33 +319,10 @@ static int read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
 static void read_phi3(ig_hf_reader *r, ig_config *c) {
     c->is_qkv_fused = c->is_gate_up_fused = true;
     c->norm_eps = 1e-5f;
-    c->n_rot = read_n_rot(r, c->d_model / c->n_heads, 1);
-    read_llama(r, c);
+    c->n_rot = ig_hf_read_n_rot(r, c->d_model / c->n_heads, 1);
+    ig_hf_read_llama(r, c);
     int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0);
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
-}
-
-static void read_qwen3_5(ig_hf_reader *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->norm_offset = 1;
-    if (!c->n_kv_heads) c->n_kv_heads = 4;
-    c->head_dim = 256;
-    c->has_attn_gate = c->is_gate_in_q = true;
-    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
-    c->n_rot = read_n_rot(r, head_dim, 0.25);
-    read_llama(r, c);
-    read_recurrence(r, c);
-    if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
-    c->n_layers_left_out = ig_hf_count(r, "mtp_num_hidden_layers", IG_MAX_LAYERS, 0);
-}
-
-static void read_qwen3_5_moe(ig_hf_reader *r, ig_config *c) {
-    c->n_kv_heads = 2;
-    c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, 512); /* all layers have experts */
-    read_qwen3_5(r, c);
-    read_experts(r, c, "moe_intermediate_size", 8);
-    c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 512);
-    c->is_shared_gated = true;
 }
 
 static void read_glm(ig_hf_reader *r, ig_config *c) {
@@ -391,8 +331,8 @@ static void read_glm(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 2;
     c->head_dim = 128;
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
-    c->n_rot = read_n_rot(r, head_dim, 0.5);
-    read_llama(r, c);
+    c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.5);
+    ig_hf_read_llama(r, c);
     c->rope = IG_ROPE_ADJACENT;
 }
 
@@ -407,9 +347,9 @@ static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
     c->head_dim = 128;
     c->rope_theta = 5000000;
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
-    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, read_n_rot(r, head_dim, 1));
-    read_llama(r, c);
-    read_experts(r, c, "intermediate_size", 8);
+    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, ig_hf_read_n_rot(r, head_dim, 1));
+    ig_hf_read_llama(r, c);
+    ig_hf_read_experts(r, c, "intermediate_size", 8);
     c->routing = IG_ROUTING_SIGMOID;
 }
 
@@ -417,7 +357,7 @@ static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
 static void read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
     ig_config_set_plain_layers(c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, n_plain));
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
-    read_experts(r, c, "moe_intermediate_size", 8);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
     read_shared(r, c, "n_shared_experts", 1);
     c->routing = IG_ROUTING_SIGMOID;
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", is_normed);
@@ -431,14 +371,14 @@ static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 8;
     c->head_norm = ig_hf_bool(r, "use_qk_norm", false) ? IG_HEAD_NORM_EACH : IG_HEAD_NORM_NONE;
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->d_model / c->n_heads);
-    c->n_rot = read_n_rot(r, head_dim, 0.5);
-    read_llama(r, c);
+    c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.5);
+    ig_hf_read_llama(r, c);
     read_later_experts(r, c, 1, true);
 }
 
 static void read_dots1(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     read_later_experts(r, c, 0, false);
     if (ig_hf_get(r->root, "layer_types"))
         read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 4096), 0);
@@ -450,7 +390,7 @@ static void read_solar_open(ig_hf_reader *r, ig_config *c) {
     c->head_dim = 128;
     c->rope_theta = 1000000;
     c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT); /* all layers have experts */
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     read_later_experts(r, c, 0, true);
 }
 
@@ -458,7 +398,7 @@ static void read_exaone4(ig_hf_reader *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->norm_eps = 1e-5f;
     c->head_norm = IG_HEAD_NORM_EACH;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     bool is_listed = ig_hf_get(r->root, "layer_types") != NULL;
     int pattern = is_listed ? 1 : ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 4);
     read_local_layers(r, c, pattern, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
@@ -472,7 +412,7 @@ static void read_gemma(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 16;
     c->head_dim = 256;
     c->tied = true;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     c->embed_scale = sqrt((double)c->d_model);
     /* Early files say "gelu", and mean this one. */
     const char *act = ig_hf_text(r, r->root, "hidden_activation", ig_hf_text(r, r->root, "hidden_act", gelu));
@@ -489,7 +429,7 @@ static void read_gemma3(ig_hf_reader *r, ig_config *c) {
     c->tied = true;
     c->rope_theta = 1000000;
     c->rope_local_theta = ig_hf_theta(r, r->root, "rope_local_base_freq", 10000);
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
     c->embed_scale = sqrt((double)c->d_model);
     c->attn_scale = 1 / sqrt(ig_hf_scale(r, "query_pre_attn_scalar", 256));
     int pattern = ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 6);
@@ -503,7 +443,7 @@ static void read_olmo2(ig_hf_reader *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->head_norm = IG_HEAD_NORM_ALL;
     c->norm_eps = 1e-5f;
-    read_llama(r, c);
+    ig_hf_read_llama(r, c);
 }
 
 static void read_olmo3(ig_hf_reader *r, ig_config *c) {
@@ -549,7 +489,7 @@ static const ig_hf_family families[] = {
     {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"gpt_oss", refuse_order, {"num_local_experts", "quantization_config"}, NULL},
     {"granite",
-     read_granite,
+     ig_hf_read_granite,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
      NULL},
     {"granite_swa",
@@ -561,12 +501,12 @@ static const ig_hf_family families[] = {
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"},
      NULL},
     {"granitemoehybrid",
-     read_granite4,
-     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},
+     ig_hf_read_granite4,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"},
      NULL},
     {"hunyuan_v1_dense", read_hunyuan, {"use_qk_norm"}, NULL},
     {"hy_v3", read_hy_v3, {"num_experts", "num_local_experts"}, NULL},
-    {"llama", read_llama, {NULL}, NULL},
+    {"llama", ig_hf_read_llama, {NULL}, NULL},
     {"mellum", read_mellum, {"num_experts", "num_local_experts"}, NULL},
     {"minimax_m2", read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"ministral3", read_ministral3, {NULL}, NULL},
@@ -587,8 +527,8 @@ static const ig_hf_family families[] = {
     {"qwen3_next", refuse_order, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
     {"qwen3_vl_moe_text", refuse_order, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_vl_text", read_qwen3, {NULL}, NULL},
-    {"qwen3_5_moe_text", read_qwen3_5_moe, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
-    {"qwen3_5_text", read_qwen3_5, {"partial_rotary_factor"}, NULL},
+    {"qwen3_5_moe_text", ig_hf_read_qwen3_5_moe, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
+    {"qwen3_5_text", ig_hf_read_qwen3_5, {"partial_rotary_factor"}, NULL},
     {"seed_oss", read_seed_oss, {NULL}, NULL},
     {"smollm3", read_smollm3, {NULL}, NULL},
     {"solar_open", read_solar_open, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},

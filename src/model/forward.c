@@ -46,8 +46,8 @@ static void multiply(const forward *f, float *y, const ig_matrix *w, const float
 
 static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, int first) {
     size_t at = (size_t)first * (size_t)f->c->d_model;
-    f->dev->ops->norm(f->dev, y + at, x + at, w->w, w->b, f->c->norm == IG_NORM_RMS, f->c->norm_eps, f->n_rows - first,
-                      f->c->d_model);
+    f->dev->ops->norm(f->dev, y + at, x + at, w->w, w->b, 1, f->c->norm == IG_NORM_RMS, f->c->norm_eps,
+                      f->n_rows - first, f->c->d_model);
 }
 
 static void normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers of the forward pass that do not attend: Gated DeltaNet (Yang and others, 2024, arXiv 2412.06464), as Qwen3.5
- * has it. Of all tokens before they know a state, which their sequence keeps (kv/states.h).
+ * Layers of the forward pass that do not attend: Gated DeltaNet and Mamba 2 (device.h). Of all tokens before they know
+ * a state, which their sequence keeps (kv/states.h).
  */
 #include "kv/store.h"
 #include "model/forward_parts.h"
@@ -44,19 +44,38 @@ static void pass_states(const forward *f) {
     }
 }
 
+/* What is read from states, rows at b->x: a norm of each head and then the gate, of Mamba 2 the gate and then a norm.
+ */
+static const float *gate_and_norm(const forward *f, const ig_recurrent *w, size_t width) {
+    const ig_batch *b = f->b;
+    const ig_recurrence_shape *s = &f->c->recurrence;
+    const ig_device_ops *ops = f->dev->ops;
+    bool gates_first = s->kind == IG_MAMBA_2;
+    size_t n = (size_t)f->n_rows * width;
+    int n_norm = gates_first ? (int)width / s->n_key_heads : s->value_dim;
+    float *gate = b->mixed_gate, *x = gates_first ? gate : b->x;
+    if (gates_first) ops->activate(f->dev, IG_SILU_GATED, gate, b->x, n);
+    ops->norm(f->dev, x, x, w->norm, NULL, gates_first ? s->n_key_heads : 1, true, f->c->inner_eps,
+              (int)(n / (size_t)n_norm), n_norm);
+    if (!gates_first) ops->activate(f->dev, IG_SILU_GATED, gate, x, n);
+    return gate;
+}
+
 const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const float *x) {
     const ig_batch *b = f->b;
     const ig_recurrence_shape *s = &f->c->recurrence;
     const ig_device_ops *ops = f->dev->ops;
     size_t rows = (size_t)f->n_rows, heads = (size_t)s->n_value_heads, width = heads * (size_t)s->value_dim;
     float *beta = b->gates, *alpha = b->gates + (s->has_gate_pairs ? heads / (size_t)s->n_key_heads : rows * heads);
-    ig_forward_multiply(f, (float *[]){b->mixed[0], b->mixed_gate, beta, alpha},
-                        (const ig_matrix *[]){&w->qkv, &w->z, &w->beta, &w->alpha}, w->alpha.w ? 4 : 3, x, 0);
+    float *to[4] = {b->mixed[0], b->mixed_gate};
+    const ig_matrix *from[4] = {&w->qkv, &w->z};
+    int n = 2;
+    if (w->beta.w) to[n] = beta, from[n++] = &w->beta;
+    if (w->alpha.w) to[n] = alpha, from[n++] = &w->alpha;
+    ig_forward_multiply(f, to, from, n, x, 0);
     leave_out_failed(f, width);
     ops->convolve(f->dev, b->mixed[1], b->mixed[0], s, &w->w, b->recurrences, b->n_segments);
     ops->recur(f->dev, b->x, b->mixed[1], beta, alpha, s, &w->w, b->recurrences, b->n_segments);
     pass_states(f);
-    ops->norm(f->dev, b->x, b->x, w->norm, NULL, true, f->c->norm_eps, f->n_rows * s->n_value_heads, s->value_dim);
-    ops->activate(f->dev, IG_SILU_GATED, b->mixed_gate, b->x, rows * width);
-    return b->mixed_gate;
+    return gate_and_norm(f, w, width);
 }

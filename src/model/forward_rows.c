@@ -77,7 +77,7 @@ static void normalise_heads(const forward *f, float *x, int n_heads, const float
     const ig_config *c = f->c;
     int width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * c->head_dim : c->head_dim;
     int n = n_rows * (n_heads * c->head_dim / width);
-    if (norm) f->dev->ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, n, width);
+    if (norm) f->dev->ops->norm(f->dev, x, x, norm, NULL, 1, true, c->inner_eps, n, width);
 }
 
 /* Of queries or keys, the rows from `first` on. */

@@ -44,9 +44,9 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (c->routing || c->d_ff_shared) h = hash(h, others, sizeof others);
     const double queries[] = {c->query_growth, c->rotates_first};
     if (c->query_growth > 0 || c->rotates_first) h = hash(h, queries, sizeof queries);
-    const int64_t recurrence[] = {c->recurrence.n_key_heads, c->recurrence.n_value_heads,
-                                  c->recurrence.key_dim,     c->recurrence.value_dim,
-                                  c->recurrence.n_taps,      c->recurrence.is_tiled + 2 * c->recurrence.has_gate_pairs};
+    const ig_recurrence_shape *s = &c->recurrence;
+    const int64_t recurrence[] = {s->n_key_heads, s->n_value_heads, s->key_dim,
+                                  s->value_dim,   s->n_taps,        s->is_tiled + 2 * s->has_gate_pairs + 4 * s->kind};
     if (c->n_recurrent) h = hash(hash(h, recurrence, sizeof recurrence), c->is_recurrent, (size_t)c->n_layers);
     for (int l = 0; l < c->n_layers; l++)
         if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));

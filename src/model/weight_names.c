@@ -32,9 +32,10 @@ static const ig_weight_names gguf_names = {
     .mixed_gate = "blk.%d.attn_gate",
     .beta = "blk.%d.ssm_beta",
     .alpha = "blk.%d.ssm_alpha",
-    .taps = "blk.%d.ssm_conv1d.weight",
+    .taps = "blk.%d.ssm_conv1d",
     .decay = "blk.%d.ssm_a",
     .decay_bias = "blk.%d.ssm_dt.bias",
+    .skip = "blk.%d.ssm_d",
     .mixed_norm = "blk.%d.ssm_norm.weight",
     .mixed_out = "blk.%d.ssm_out",
     .sinks = "blk.%d.attn_sinks.weight",
@@ -75,7 +76,7 @@ static const ig_weight_names hf_names = {
     .mixed_gate = "layers.%d.linear_attn.in_proj_z",
     .beta = "layers.%d.linear_attn.in_proj_b",
     .alpha = "layers.%d.linear_attn.in_proj_a",
-    .taps = "layers.%d.linear_attn.conv1d.weight",
+    .taps = "layers.%d.linear_attn.conv1d",
     .decay = "layers.%d.linear_attn.A_log",
     .decay_bias = "layers.%d.linear_attn.dt_bias",
     .mixed_norm = "layers.%d.linear_attn.norm.weight",
@@ -138,8 +139,16 @@ static void name_granitemoe(ig_weight_names *n) {
 }
 
 static void name_granite4(ig_weight_names *n) {
+    name_granitemoe(n);
+    n->mixed = "layers.%d.mamba.in_proj";
+    n->taps = "layers.%d.mamba.conv1d";
+    n->decay = "layers.%d.mamba.A_log";
+    n->decay_bias = "layers.%d.mamba.dt_bias";
+    n->skip = "layers.%d.mamba.D";
+    n->mixed_norm = "layers.%d.mamba.norm.weight";
+    n->mixed_out = "layers.%d.mamba.out_proj";
     n->gate_up = "layers.%d.shared_mlp.input_linear";
-    n->down = "layers.%d.shared_mlp.output_linear";
+    n->down = n->shared_down = "layers.%d.shared_mlp.output_linear";
 }
 
 static void name_hunyuan(ig_weight_names *n) {
@@ -222,6 +231,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
         /* Some families' files call it after what it follows. */
         if (c->norm_order == IG_NORMS_BEFORE && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
             out->ffn_norm = "blk.%d.post_attention_norm";
+        if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";
         if (c->recurrence.has_gate_pairs) out->beta = "blk.%d.ssm_ba";
         if (strcmp(c->architecture, "hy_v3") == 0) out->router_bias = "blk.%d.exp_probs_b";
         return;

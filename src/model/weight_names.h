@@ -18,8 +18,8 @@ typedef struct ig_weight_names {
     const char *attn_norm_after, *ffn_norm_after;
     const char *sinks; /* with its suffix */
     const char *attn_gate;
-    /* Of layers that do not attend; those of numbers with their suffixes. */
-    const char *mixed, *mixed_gate, *beta, *alpha, *taps, *decay, *decay_bias, *mixed_norm, *mixed_out;
+    /* Of layers that do not attend; those of numbers but taps with their suffixes. Mamba 2 has all matrices in one. */
+    const char *mixed, *mixed_gate, *beta, *alpha, *taps, *decay, *decay_bias, *skip, *mixed_norm, *mixed_out;
     const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
     /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
     const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;

@@ -220,6 +220,12 @@ static void bind_shared(binder *b, ig_ffn *f, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     if (!c->d_ff_shared) return;
+    if (c->is_gate_up_fused) {
+        int rows[] = {c->d_ff_shared, c->d_ff_shared};
+        bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, rows, 2, c->d_model);
+        f->down = bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
+        return;
+    }
     f->gate = bind_matrix(b, n->shared_gate, i, c->d_ff_shared, c->d_model);
     f->up = bind_matrix(b, n->shared_up, i, c->d_ff_shared, c->d_model);
     f->down = bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
@@ -300,28 +306,59 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
 /* Taps of a convolution, [channels][n_taps] in files. */
 static const float *bind_taps(binder *b, int layer) {
     uint64_t n_taps = (uint64_t)b->c->recurrence.n_taps, channels = ig_recurrence_channels(&b->c->recurrence);
-    tensor_name name = make_name(b, b->names.taps, layer, "");
+    tensor_name name = make_name(b, b->names.taps, layer, ".weight");
     const uint64_t dims[] = {n_taps, b->g ? channels : 1, channels};
     return bind_floats(b, name.text, b->g ? 2 : 3, dims, channels, n_taps, true, true);
 }
 
-static void bind_recurrence(binder *b, ig_layer *l, int i) {
-    const ig_config *c = b->c;
+/* n_rows times n numbers, which files may have in one row. */
+static const float *bind_numbers(binder *b, const char *part, int layer, int n_rows, int n) {
+    tensor_name name = make_name(b, part, layer, "");
+    const ig_tensor *t = find_tensor(b, name.text);
+    bool is_flat = t && t->n_dims == 1;
+    return is_flat ? bind_vector(b, name.text, n_rows * n, true) : bind_vectors(b, name.text, 2, n_rows, n, true);
+}
+
+/* Hugging Face's files hold the logarithms. */
+static const float *bind_decay(binder *b, int layer, int n_heads) {
+    float *decay = (float *)(uintptr_t)bind_numbers(b, b->names.decay, layer, n_heads, 1);
+    for (int h = 0; decay && !b->g && h < n_heads; h++) decay[h] = -expf(decay[h]);
+    return decay;
+}
+
+static void bind_delta_net(binder *b, ig_recurrent *r, int i) {
     const ig_weight_names *n = &b->names;
-    const ig_recurrence_shape *s = &c->recurrence;
-    ig_recurrent *r = &l->recurrent;
-    int n_values = s->n_value_heads * s->value_dim;
-    r->qkv = bind_matrix(b, n->mixed, i, (int)ig_recurrence_channels(s), c->d_model);
-    r->z = bind_matrix(b, n->mixed_gate, i, n_values, c->d_model);
-    r->beta = bind_matrix(b, n->beta, i, s->has_gate_pairs ? 2 * s->n_value_heads : s->n_value_heads, c->d_model);
-    if (!s->has_gate_pairs) r->alpha = bind_matrix(b, n->alpha, i, s->n_value_heads, c->d_model);
-    r->w.taps = bind_taps(b, i);
-    float *decay = (float *)(uintptr_t)bind_part_vector(b, n->decay, i, "", s->n_value_heads, true);
-    for (int h = 0; decay && !b->g && h < s->n_value_heads; h++) decay[h] = -expf(decay[h]);
-    r->w.decay = decay;
-    r->w.decay_bias = bind_part_vector(b, n->decay_bias, i, "", s->n_value_heads, true);
+    const ig_recurrence_shape *s = &b->c->recurrence;
+    int d = b->c->d_model;
+    r->qkv = bind_matrix(b, n->mixed, i, (int)ig_recurrence_channels(s), d);
+    r->z = bind_matrix(b, n->mixed_gate, i, s->n_value_heads * s->value_dim, d);
+    r->beta = bind_matrix(b, n->beta, i, s->has_gate_pairs ? 2 * s->n_value_heads : s->n_value_heads, d);
+    if (!s->has_gate_pairs) r->alpha = bind_matrix(b, n->alpha, i, s->n_value_heads, d);
     r->norm = bind_part_vector(b, n->mixed_norm, i, "", s->value_dim, true);
-    l->o = bind_matrix(b, n->mixed_out, i, c->d_model, n_values);
+}
+
+static void bind_mamba(binder *b, ig_recurrent *r, int i) {
+    const ig_weight_names *n = &b->names;
+    const ig_recurrence_shape *s = &b->c->recurrence;
+    int channels = (int)ig_recurrence_channels(s), n_values = s->n_value_heads * s->value_dim;
+    bind_parts(b, n->mixed, i, (ig_matrix *[]){&r->z, &r->qkv, &r->alpha},
+               (int[]){n_values, channels, s->n_value_heads}, 3, b->c->d_model);
+    r->w.taps_bias = bind_part_vector(b, n->taps, i, ".bias", channels, false);
+    r->w.skip = bind_numbers(b, n->skip, i, s->n_value_heads, 1);
+    r->norm = bind_numbers(b, n->mixed_norm, i, s->n_key_heads, n_values / s->n_key_heads);
+}
+
+static void bind_recurrence(binder *b, ig_layer *l, int i) {
+    const ig_recurrence_shape *s = &b->c->recurrence;
+    ig_recurrent *r = &l->recurrent;
+    if (s->kind == IG_MAMBA_2)
+        bind_mamba(b, r, i);
+    else
+        bind_delta_net(b, r, i);
+    r->w.taps = bind_taps(b, i);
+    r->w.decay = bind_decay(b, i, s->n_value_heads);
+    r->w.decay_bias = bind_part_vector(b, b->names.decay_bias, i, "", s->n_value_heads, true);
+    l->o = bind_matrix(b, b->names.mixed_out, i, b->c->d_model, s->n_value_heads * s->value_dim);
 }
 
 static void bind_attention(binder *b, ig_layer *l, int i) {

@@ -24,9 +24,10 @@ typedef struct ig_ffn {
 /* Of a layer that does not attend. */
 typedef struct ig_recurrent {
     ig_matrix qkv, z;      /* [channels][d_model], [n_value_heads value_dim][d_model] */
-    ig_matrix beta, alpha; /* [n_value_heads][d_model]; of pairs (has_gate_pairs) the first has both */
+    ig_matrix beta, alpha; /* [n_value_heads][d_model]; of pairs (has_gate_pairs) the first has both; Mamba 2 has no
+                              beta */
     ig_recurrence_weights w;
-    const float *norm; /* [value_dim] of what is read from a state */
+    const float *norm; /* [value_dim] of what is read from a state; Mamba 2: of all heads */
 } ig_recurrent;
 
 typedef struct ig_layer {

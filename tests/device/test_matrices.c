@@ -232,12 +232,13 @@ static void norms(void **state) {
         for (int kind = 0; kind < 8; kind++) {
             int n = widths[i], rows = 5;
             bool rms = kind & 1;
-            both x = make_both((size_t)(rows * n), 4), w = make_both((size_t)n, 2), b = make_both((size_t)n, 2),
-                 y = make_both((size_t)(rows * n), 1);
+            int n_w = 1 + (int)i % 3;
+            both x = make_both((size_t)(rows * n), 4), w = make_both((size_t)(n_w * n), 2),
+                 b = make_both((size_t)(n_w * n), 2), y = make_both((size_t)(rows * n), 1);
             if (kind & 4) x.host[n] = 1e30f, x.host[2 * n] = NAN, put(&x);
             for (int d = 0; d < DEVICES; d++)
                 devices[d]->ops->norm(devices[d], kind & 4 ? x.on[d] : y.on[d], x.on[d], kind & 2 ? w.on[d] : NULL,
-                                      kind & 2 && !rms ? b.on[d] : NULL, rms, 1e-5f, rows, n);
+                                      kind & 2 && !rms ? b.on[d] : NULL, n_w, rms, 1e-5f, rows, n);
             expect_near(kind & 4 ? &x : &y, 1e-6, "norm");
             free_both(&x), free_both(&y), free_both(&w), free_both(&b);
         }
@@ -258,7 +259,7 @@ static void run_steps(steps *x, const ig_matrix *w, const ig_matrix *w_down, con
     const ig_device_ops *ops = d->ops;
     ops->add(d, x->h.on[GPU], x->part.on[GPU], STEP_ROWS * WIDE);
     if (!together) finish(GPU);
-    ops->norm(d, x->normed.on[GPU], x->h.on[GPU], norm->on[GPU], NULL, true, 1e-5f, STEP_ROWS, WIDE);
+    ops->norm(d, x->normed.on[GPU], x->h.on[GPU], norm->on[GPU], NULL, 1, true, 1e-5f, STEP_ROWS, WIDE);
     if (!together) finish(GPU);
     ops->matmul(d, &x->product.on[GPU], &w, 1, x->normed.on[GPU], STEP_ROWS, true);
     if (!together) finish(GPU);

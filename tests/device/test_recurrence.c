@@ -14,10 +14,17 @@
 
 enum { ROWS = 96, STATES = 12, NONE = -1 };
 
+#define DELTA(...) \
+    { IG_GATED_DELTA_NET, __VA_ARGS__ }
+#define MAMBA(...) \
+    { IG_MAMBA_2, __VA_ARGS__ }
 static const ig_recurrence_shape shapes[] = {
-    {2, 4, 16, 32, false, 4, false},  {2, 6, 48, 16, false, 4, true},    {1, 3, 128, 64, true, 2, false},
-    {3, 3, 64, 80, false, 8, true},   {1, 2, 256, 112, false, 5, false}, {2, 4, 128, 128, false, 4, true},
-    {1, 1, 96, 256, false, 3, false}, {1, 1, 16, 16, false, 1, false},   {2, 6, 32, 48, true, 4, false}};
+    DELTA(2, 4, 16, 32, false, 4, false),   DELTA(2, 6, 48, 16, false, 4, true),
+    DELTA(1, 3, 128, 64, true, 2, false),   DELTA(3, 3, 64, 80, false, 8, true),
+    DELTA(1, 2, 256, 112, false, 5, false), DELTA(2, 4, 128, 128, false, 4, true),
+    DELTA(1, 1, 96, 256, false, 3, false),  DELTA(1, 1, 16, 16, false, 1, false),
+    DELTA(2, 6, 32, 48, true, 4, false),    MAMBA(1, 3, 16, 48, false, 4, false),
+    MAMBA(2, 4, 128, 64, false, 4, false),  MAMBA(3, 3, 256, 16, false, 2, false)};
 
 /* A layer of a shape with rows and states of its sequences. */
 typedef struct layer {
@@ -32,16 +39,19 @@ typedef struct layer {
 static layer open_layer(const ig_recurrence_shape *s) {
     size_t channels = ig_recurrence_channels(s), heads = (size_t)s->n_value_heads, taps = (size_t)s->n_taps * channels;
     layer l = {.s = *s, .channels = channels, .floats = ig_recurrence_floats(s)};
-    l.weights = malloc((taps + 2 * heads) * sizeof *l.weights);
-    for (size_t i = 0; i < taps; i++) l.weights[i] = (float)(2 * ig_random_unit(&dice) - 1);
+    bool is_mamba = s->kind == IG_MAMBA_2;
+    size_t n = taps + channels + 3 * heads;
+    l.weights = malloc(n * sizeof *l.weights);
+    for (size_t i = 0; i < n; i++) l.weights[i] = (float)(2 * ig_random_unit(&dice) - 1);
+    float *bias = l.weights + taps, *decay = bias + channels, *decay_bias = decay + heads;
     for (size_t i = 0; i < heads; i++) {
-        l.weights[taps + i] = (float)-exp(3 * ig_random_unit(&dice) - 2);
-        l.weights[taps + heads + i] = (float)(4 * ig_random_unit(&dice) - 3);
+        decay[i] = (float)-exp(3 * ig_random_unit(&dice) - 2);
+        decay_bias[i] = (float)(4 * ig_random_unit(&dice) - 3);
     }
-    l.w = (ig_recurrence_weights){l.weights, l.weights + taps, l.weights + taps + heads};
+    l.w = (ig_recurrence_weights){l.weights, is_mamba ? bias : NULL, decay, decay_bias, decay_bias + heads};
     ig_error err = {0};
     ig_device *d = devices[GPU];
-    if (d->ops->bind(d, l.weights, (taps + 2 * heads) * sizeof *l.weights, &err)) fail_msg("%s", err.text);
+    if (d->ops->bind(d, l.weights, n * sizeof *l.weights, &err)) fail_msg("%s", err.text);
     l.x = make_both(ROWS * channels, 2);
     l.beta = make_both(2 * ROWS * heads, 3); /* pairs are all in it */
     l.alpha = make_both(ROWS * heads, 3);

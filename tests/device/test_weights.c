@@ -87,7 +87,8 @@ static void bits_do_not_depend_on_the_memory(void **state) {
                                  {"tests/golden/models/opt", "infinigen-osdi24", "paper"},
                                  {"tests/golden/models/opt-350m-like", "infinigen", "norm"},
                                  {"tests/golden/models/qwen3.5", "full", NULL},
-                                 {"tests/golden/models/qwen3.5", "infinigen", "late"}};
+                                 {"tests/golden/models/qwen3.5", "infinigen", "late"},
+                                 {"tests/golden/models/granite4-h", "full", NULL}};
     (void)state;
     open_gpu();
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {

@@ -565,6 +565,7 @@ static int open_shared_expert(void **state) { return (void)state, set_up("tests/
 static int open_gated(void **state) { return (void)state, set_up("tests/golden/models/afmoe", 2, N_CTX); }
 static int open_growing(void **state) { return (void)state, set_up("tests/golden/models/ministral3", 2, N_CTX); }
 static int open_recurrent(void **state) { return (void)state, set_up("tests/golden/models/qwen3.5", 2, N_CTX); }
+static int open_mamba(void **state) { return (void)state, set_up("tests/golden/models/granite4-h", 2, N_CTX); }
 static int open_few_experts(void **state) { return (void)state, set_up("tests/golden/models/granitemoe", 2, 192); }
 static int open_post_norm(void **state) { return (void)state, set_up("tests/golden/models/opt-350m-like", 2, 192); }
 
@@ -582,6 +583,7 @@ int main(void) {
         {"each as if alone, gated attention", each_as_if_alone, open_gated, close_tiny, NULL},
         {"each as if alone, queries that grow", each_as_if_alone, open_growing, close_tiny, NULL},
         {"each as if alone, recurrences", each_as_if_alone, open_recurrent, close_tiny, NULL},
+        {"each as if alone, Mamba 2", each_as_if_alone, open_mamba, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_llama_short, close_tiny),
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),

@@ -333,6 +333,7 @@ int main(void) {
         MODEL("granite-swa"),
         MODEL("glm"),
         MODEL("granite4"),
+        MODEL("granite4-h"),
         MODEL("ernie4_5-moe"),
         MODEL("glm4"),
         MODEL("exaone4"),

@@ -30,6 +30,12 @@ static int open_experts(void **state) {
     return 0;
 }
 
+static int open_mamba(void **state) {
+    (void)state;
+    open_tiny("tests/golden/models/granite4-h", 2);
+    return 0;
+}
+
 static ig_session_options options(void) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = LONG;
@@ -215,8 +221,15 @@ static void refused(void **state) {
 int main(void) {
     if (access("tests/golden/models/qwen3.5", R_OK) != 0) return 77;
     const struct CMUnitTest tests[] = {
-        ON_BOTH(goes_back),        ON_BOTH(turns),   ON_BOTH(common_beginning),
-        ON_BOTH(tiers_and_limits), ON_BOTH(planned), cmocka_unit_test_setup_teardown(refused, open_dense, close_tiny),
+        ON_BOTH(goes_back),
+        ON_BOTH(turns),
+        ON_BOTH(common_beginning),
+        ON_BOTH(tiers_and_limits),
+        ON_BOTH(planned),
+        cmocka_unit_test_setup_teardown(refused, open_dense, close_tiny),
+        {"goes_back, Mamba 2", goes_back, open_mamba, close_tiny, NULL},
+        {"common_beginning, Mamba 2", common_beginning, open_mamba, close_tiny, NULL},
+        {"tiers_and_limits, Mamba 2", tiers_and_limits, open_mamba, close_tiny, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,6 +255,16 @@ static void reads_others(void **state) {
     c = from_json("{\"model_type\":\"gemma\"," LLAMA ",\"num_key_value_heads\":2,\"hidden_act\":\"gelu\"}");
     assert_true(c.norm_offset == 1 && c.tied && c.head_dim == 256 && c.activation == IG_GELU_GATED);
     assert_true(c.norm_order == IG_NORMS_BEFORE && c.embed_scale == sqrt(48));
+#define GRANITE_4                                                                                \
+    LLAMA                                                                                        \
+    ",\"num_key_value_heads\":2,\"layer_types\":[\"mamba\",\"attention\",\"linear_attention\"]," \
+    "\"shared_intermediate_size\":40,\"mamba_n_heads\":6,\"mamba_d_state\":32,\"mamba_d_head\":\"auto\""
+    c = from_json("{\"model_type\":\"granitemoehybrid\"," GRANITE_4 ",\"num_local_experts\":0}");
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.n_recurrent == 2 && c.rope == IG_ROPE_NONE);
+    assert_true(c.recurrence.kind == IG_MAMBA_2 && c.recurrence.n_key_heads == 1 && c.recurrence.value_dim == 16);
+    assert_true(c.d_ff == 40 && c.d_ff_shared == 0 && c.n_experts == 0 && c.is_gate_up_fused);
+    c = from_json("{\"model_type\":\"granitemoehybrid\"," GRANITE_4 ",\"num_local_experts\":4}");
+    assert_true(c.n_experts == 4 && c.n_experts_used == 2 && c.d_ff_shared == 40);
 #define MIXTURE LLAMA ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"n_routed_experts\":16"
     c = from_json("{\"model_type\":\"dots1\"," MIXTURE "}");
     assert_true(c.head_norm == IG_HEAD_NORM_EACH && c.n_plain_layers == 0 && c.is_share_of_all && c.d_ff_shared == 24);

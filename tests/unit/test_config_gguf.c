@@ -285,6 +285,25 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "qwen35.ssm.inner_size", 129);
     refuses_tiny(&t, "qwen35.ssm.inner_size");
 
+    static const char kv_heads[] = "\4\0\0\0\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0";
+    t = tiny_as("granitehybrid");
+    tiny_u32(&t, "granitehybrid.block_count", 3);
+    tiny_raw(&t, "granitehybrid.attention.head_count_kv", IG_GGUF_ARRAY, kv_heads, sizeof kv_heads);
+    tiny_u32(&t, "granitehybrid.ssm.conv_kernel", 4);
+    tiny_u32(&t, "granitehybrid.ssm.state_size", 16);
+    tiny_u32(&t, "granitehybrid.ssm.group_count", 1);
+    tiny_u32(&t, "granitehybrid.ssm.time_step_rank", 4);
+    tiny_u32(&t, "granitehybrid.ssm.inner_size", 128);
+    c = from_tiny(&t);
+    assert_true(c.n_recurrent == 2 && c.is_recurrent[0] && !c.is_recurrent[1] && c.n_kv_heads == 1);
+    assert_true(c.recurrence.kind == IG_MAMBA_2 && c.recurrence.value_dim == 32 && !c.recurrence.is_tiled);
+    tiny_u32(&t, "granitehybrid.block_count", 4);
+    refuses_tiny(&t, "granitehybrid.attention.head_count_kv");
+    t = tiny_as("llama");
+    tiny_u32(&t, "llama.block_count", 3);
+    tiny_raw(&t, "llama.attention.head_count_kv", IG_GGUF_ARRAY, kv_heads, sizeof kv_heads);
+    refuses_tiny(&t, "'llama.attention.head_count_kv' is 0 in some layers");
+
     t = tiny_as("dots1");
     tiny_u32(&t, "dots1.expert_count", 4);
     tiny_u32(&t, "dots1.expert_used_count", 2);

@@ -40,6 +40,7 @@ static void make_text(ig_buffer *b, const char *family, const char *key, const c
 }
 
 #define LLAMA3(rest) "{\"rope_type\":\"llama3\"" rest "}"
+#define MAMBA "\"num_local_experts\":0,\"layer_types\":[\"mamba\",\"mamba\",\"attention\"]"
 #define YARN(rest) "{\"rope_type\":\"yarn\"" rest "}"
 
 static const struct {
@@ -149,13 +150,22 @@ static const struct {
     {"qwen3", "layer_types", "[\"full_attention\",\"linear_attention\",\"full_attention\"]", IG_E_UNSUPPORTED,
      "'layer_types' is 'linear_attention'"},
     {"qwen3_5_text", "layer_types", "[\"full_attention\"]", IG_E_FORMAT, "'layer_types'"},
-    {"qwen3_5_text", "layer_types", "[\"linear_attention\",\"mamba\",\"full_attention\"]", IG_E_UNSUPPORTED,
-     "'layer_types' is 'mamba'"},
+    {"qwen3_5_text", "layer_types", "[\"linear_attention\",\"conv\",\"full_attention\"]", IG_E_UNSUPPORTED,
+     "'layer_types' is 'conv'"},
     {"qwen3_5_text", "full_attention_interval", "4,\"num_key_value_heads\":2", IG_E_UNSUPPORTED, "no layer attends"},
     {"qwen3_5_text", "linear_num_value_heads", "24,\"num_key_value_heads\":2,\"full_attention_interval\":2",
      IG_E_FORMAT, "no multiple of their 16"},
     {"qwen3_5_text", "linear_key_head_dim", "512", IG_E_FORMAT, "'linear_key_head_dim'"},
     {"qwen3_5_text", "linear_conv_kernel_dim", "9", IG_E_FORMAT, "'linear_conv_kernel_dim'"},
+    {"granitemoehybrid", "layer_types", NULL, IG_E_FORMAT, "'layer_types' must be a list"},
+    {"granitemoehybrid", "mamba_n_heads", "5," MAMBA, IG_E_FORMAT, "'mamba_d_head' must be"},
+    {"granitemoehybrid", "mamba_n_heads", "3,\"mamba_n_groups\":2," MAMBA, IG_E_FORMAT, "no multiple of their 2"},
+    {"granitemoehybrid", "mamba_d_state", "20,\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED, "multiples of 16"},
+    {"granitemoehybrid", "mamba_d_state", "512,\"mamba_n_heads\":3," MAMBA, IG_E_FORMAT, "'mamba_d_state'"},
+    {"granitemoehybrid", "mamba_n_heads", "1,\"mamba_expand\":9," MAMBA, IG_E_UNSUPPORTED, "at most 256"},
+    {"granitemoehybrid", "mamba_proj_bias", "true,\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED, "'mamba_proj_bias'"},
+    {"granitemoehybrid", "time_step_limit", "[0.001,0.1],\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED,
+     "'time_step_limit'"},
     {"opt", "ffn_dim", NULL, IG_E_FORMAT, "'ffn_dim' is missing"},
     {"opt", "ffn_dim", "0", IG_E_FORMAT, "'ffn_dim' is 0"},
     {"opt", "word_embed_proj_dim", "-8", IG_E_FORMAT, "'word_embed_proj_dim' is -8"},

@@ -363,10 +363,11 @@ static bool gpu_few_as_many(const ig_device *d, const ig_matrix *m) {
     return false;
 }
 
-static void gpu_norm(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
-                     int n_rows, int n) {
+static void gpu_norm(ig_device *d, float *y, const float *x, const float *w, const float *b, int n_w, bool rms,
+                     float eps, int n_rows, int n) {
     gpu *g = enter(d);
-    ig_cuda_norm(g->work, y, (float *)(uintptr_t)x, w ? find(g, w) : NULL, b ? find(g, b) : NULL, rms, eps, n_rows, n);
+    const float *weights = w ? find(g, w) : NULL, *biases = b ? find(g, b) : NULL;
+    ig_cuda_norm(g->work, y, (float *)(uintptr_t)x, weights, biases, n_w, rms, eps, n_rows, n);
     leave(g);
 }
 

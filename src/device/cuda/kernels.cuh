@@ -45,8 +45,8 @@ void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, cons
 
 /* ---- vector.cu: as the operations of device.h; a norm may add to x what the addition before it was to ---- */
 
-void ig_cuda_norm(ig_queue q, float *y, float *x, const float *w, const float *b, bool rms, float eps, int n_rows,
-                  int n);
+void ig_cuda_norm(ig_queue q, float *y, float *x, const float *w, const float *b, int n_w, bool rms, float eps,
+                  int n_rows, int n);
 void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                   int head_dim);
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n);

@@ -29,7 +29,7 @@ enum {
 /* What the kernel is called with. */
 typedef struct convolution {
     float *out;
-    const float *x, *taps;
+    const float *x, *taps, *bias; /* bias: NULL if there is none */
     const ig_recurrence *jobs;
     size_t n; /* channels */
     int n_taps;
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void keep_inputs(const convolution *c, float *
 /* Rows [first, end) of a job; back[b] is the input b tokens before a row's. */
 static __device__ __forceinline__ void convolve_channel(const convolution *c, const ig_recurrence *job, size_t channel,
                                                         int first, int end) {
-    float tap[IG_RECURRENCE_TAPS], back[IG_RECURRENCE_TAPS];
+    float tap[IG_RECURRENCE_TAPS], back[IG_RECURRENCE_TAPS], bias = c->bias ? c->bias[channel] : 0.0f;
     int kept = 0;
     IG_UNROLL for (int b = 0; b < IG_RECURRENCE_TAPS; b++) {
         tap[b] = b < c->n_taps ? c->taps[(size_t)(c->n_taps - 1 - b) * c->n + channel] : 0.0f;
@@ -61,7 +61,7 @@ static __device__ __forceinline__ void convolve_channel(const convolution *c, co
     }
     while (kept < job->n_kept && job->kept[kept].after <= first) kept++;
     IG_LOOP for (int i = first; i < end; i++) {
-        float sum = 0;
+        float sum = bias;
         IG_UNROLL for (int b = IG_RECURRENCE_TAPS - 1; b > 0; b--) back[b] = back[b - 1];
         back[0] = input_of(c, job, channel, i);
         IG_UNROLL for (int b = IG_RECURRENCE_TAPS - 1; b >= 0; b--) {
@@ -90,7 +90,8 @@ typedef struct recurrence {
     const float *x, *beta, *alpha;
     ig_recurrence_shape s;
     size_t channels;
-    const float *decay, *decay_bias;
+    ig_recurrence_parts at;
+    const float *decay, *decay_bias, *skip;
     const ig_recurrence *jobs;
 } recurrence;
 
@@ -99,12 +100,12 @@ typedef struct place {
     int head, key_head, column, key; /* the thread's own column of the state, and number of a query and key */
     bool has_column, has_key;        /* whether there are such */
     int warp, lane, n_warps;
-    float rate, bias; /* of the head */
+    float rate, bias, skip; /* of the head */
 } place;
 
 /* What a thread knows of a token, before others do. */
 typedef struct token {
-    float q, k, v, decay, beta;
+    float q, k, v, decay, share;
 } token;
 
 /* Shared memory. Of TOKENS_KEPT tokens queries and keys [n_warps ROWS] each, then products [n_warps][PRODUCTS]; of two
@@ -126,6 +127,7 @@ static __device__ __forceinline__ place place_of(const recurrence *r) {
     p.has_key = p.key < s->key_dim;
     p.rate = r->decay[p.head];
     p.bias = r->decay_bias[p.head];
+    p.skip = r->skip ? r->skip[p.head] : 0.0f;
     return p;
 }
 
@@ -145,15 +147,15 @@ static __device__ __forceinline__ size_t gate_of(const ig_recurrence_shape *s, c
 
 static __device__ __forceinline__ token token_of(const recurrence *r, const place *p, int row) {
     const ig_recurrence_shape *s = &r->s;
-    int keys = s->n_key_heads * s->key_dim;
     const float *x = r->x + (size_t)row * r->channels, *own = x + p->key_head * s->key_dim + p->key;
     size_t gate = gate_of(s, p, row);
+    float step = softplus(r->alpha[gate] + p->bias);
     token t;
-    t.q = p->has_key ? own[0] : 0.0f;
-    t.k = p->has_key ? own[keys] : 0.0f;
-    t.v = p->has_column ? x[2 * keys + p->head * s->value_dim + p->column] : 0.0f;
-    t.beta = sigmoid(r->beta[gate]);
-    t.decay = expf(p->rate * softplus(r->alpha[gate] + p->bias));
+    t.q = p->has_key ? own[r->at.query] : 0.0f;
+    t.k = p->has_key ? own[r->at.key] : 0.0f;
+    t.v = p->has_column ? x[r->at.value + (size_t)(p->head * s->value_dim + p->column)] : 0.0f;
+    t.share = r->beta ? sigmoid(r->beta[gate]) : step;
+    t.decay = expf(p->rate * step);
     return t;
 }
 
@@ -187,7 +189,7 @@ static __device__ __forceinline__ void read_rows(float *state, float *to, const 
 
 /* The rows change by what all warps have read; what the token's query reads of the whole column then. */
 static __device__ __forceinline__ float change_rows(float *state, const float *from, const float *read, const place *p,
-                                                    const token *t, int key_dim) {
+                                                    const token *t, const ig_recurrence_shape *s) {
     float by_key = 0, by_query = 0, sum[PRODUCTS] = {};
     int dims = p->n_warps * ROWS;
     for (int w = 0; w < p->n_warps; w++) {
@@ -195,8 +197,10 @@ static __device__ __forceinline__ float change_rows(float *state, const float *f
         by_query += read[w * READS * COLUMNS + COLUMNS + p->lane];
         IG_UNROLL for (int j = 0; j < PRODUCTS; j++) sum[j] += from[2 * dims + w * PRODUCTS + j];
     }
-    float query_scale = scale_of(sum[0]) / sqrtf((float)key_dim), key_scale = scale_of(sum[1]);
-    float change = key_scale * (t->beta * (t->v - key_scale * by_key));
+    bool is_delta = s->kind == IG_GATED_DELTA_NET;
+    float query_scale = is_delta ? scale_of(sum[0]) / sqrtf((float)s->key_dim) : 1.0f;
+    float key_scale = is_delta ? scale_of(sum[1]) : 1.0f;
+    float change = key_scale * (t->share * (is_delta ? t->v - key_scale * by_key : t->v));
     const float4 *k = (const float4 *)(const void *)(from + dims + p->warp * ROWS);
     IG_UNROLL for (int i = 0; i < ROWS; i += 4) {
         float4 a = k[i / 4];
@@ -205,7 +209,7 @@ static __device__ __forceinline__ float change_rows(float *state, const float *f
         state[i + 2] = fmaf(a.z, change, state[i + 2]);
         state[i + 3] = fmaf(a.w, change, state[i + 3]);
     }
-    return query_scale * fmaf(sum[2], change, by_query);
+    return fmaf(p->skip, t->v, query_scale * fmaf(sum[2], change, by_query));
 }
 
 /* The thread's rows of a state of a job, or zeros; and back. */
@@ -255,7 +259,7 @@ static __global__ void __launch_bounds__(MOST_THREADS) recur(recurrence r) {
         read_rows(state, read, from, &p, now.decay);
         if (i + 1 < n) put_token(tokens + (i + 1) % TOKENS_KEPT * token_floats(p.n_warps), &p, &next);
         __syncthreads();
-        float got = change_rows(state, from, read, &p, &now, r.s.key_dim);
+        float got = change_rows(state, from, read, &p, &now, &r.s);
         if (p.warp == 0 && p.has_column) out[(size_t)i * width] = got;
         if (kept < job->n_kept && job->kept[kept].after == i + 1) store_rows(job->kept[kept++].state, &own, state);
     }
@@ -278,7 +282,8 @@ static unsigned parts_of(size_t n, size_t size) { return (unsigned)((n + size - 
 void ig_cuda_convolve(ig_device *d, float *out, const float *x, const ig_recurrence_shape *s,
                       const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs) {
     gpu *g = enter(d);
-    convolution c = {out, x, find(g, w->taps), NULL, ig_recurrence_channels(s), s->n_taps};
+    const float *bias = w->taps_bias ? find(g, w->taps_bias) : NULL;
+    convolution c = {out, x, find(g, w->taps), bias, NULL, ig_recurrence_channels(s), s->n_taps};
     for (int i = 0, n, most; i < n_jobs; i += n) {
         n = min_int(n_jobs - i, MOST_JOBS);
         c.jobs = send_jobs(g, jobs + i, n, &most);
@@ -294,7 +299,17 @@ void ig_cuda_recur(ig_device *d, float *out, const float *x, const float *beta, 
     gpu *g = enter(d);
     unsigned n_warps = parts_of((size_t)s->key_dim, ROWS);
     size_t n_shared = (size_t)(TOKENS_KEPT * token_floats((int)n_warps) + 2 * read_floats((int)n_warps));
-    recurrence r = {out, x, beta, alpha, *s, ig_recurrence_channels(s), find(g, w->decay), find(g, w->decay_bias),
+    bool is_mamba = s->kind == IG_MAMBA_2;
+    recurrence r = {out,
+                    x,
+                    is_mamba ? NULL : beta,
+                    alpha,
+                    *s,
+                    ig_recurrence_channels(s),
+                    ig_recurrence_places(s),
+                    find(g, w->decay),
+                    find(g, w->decay_bias),
+                    is_mamba ? find(g, w->skip) : NULL,
                     NULL};
     for (int i = 0, n, most; i < n_jobs; i += n) {
         n = min_int(n_jobs - i, MOST_JOBS);

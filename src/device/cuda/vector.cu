@@ -45,7 +45,7 @@ static __device__ double norm_factor(double squares, int n, float eps) {
 /* Weights are on their way while the squares are added up. `added`, if there is any, joins x first. Codes are those of
  * whole warps: n is a multiple of IG_CODE_GROUP then. */
 static __global__ void __launch_bounds__(MOST_THREADS)
-    rms_norm(float *y, float *x, const float *w, float eps, int n, const float *added, ig_act_codes codes) {
+    rms_norm(float *y, float *x, const float *w, float eps, int n, const float *added, ig_act_codes codes, int n_w) {
     ig_begin();
     IG_SHARED(double, shared);
     float *row = x + (size_t)blockIdx.x * (size_t)n;
@@ -54,6 +54,7 @@ static __global__ void __launch_bounds__(MOST_THREADS)
     uint8_t *column = codes.act ? codes.act + (size_t)blockIdx.x * codes.stride : NULL;
     int thread = (int)threadIdx.x, threads = (int)blockDim.x;
     double squares = 0;
+    if (w) w += (size_t)(blockIdx.x % (unsigned)n_w) * (size_t)n;
     IG_UNROLL for (int j = 0; j < KEPT; j++) {
         int i = thread + j * threads;
         kept[j] = i < n ? row[i] : 0.0f;
@@ -84,13 +85,16 @@ static __global__ void __launch_bounds__(MOST_THREADS)
 }
 
 static __global__ void __launch_bounds__(MOST_THREADS)
-    layer_norm(float *y, const float *x, const float *w, const float *b, float eps, int n) {
+    layer_norm(float *y, const float *x, const float *w, const float *b, float eps, int n, int n_w) {
     ig_begin();
     IG_SHARED(double, shared);
     const float *row = x + (size_t)blockIdx.x * (size_t)n;
     float *out = y + (size_t)blockIdx.x * (size_t)n;
     int thread = (int)threadIdx.x, threads = (int)blockDim.x;
     double sum = 0, squares = 0;
+    size_t w_at = (size_t)(blockIdx.x % (unsigned)n_w) * (size_t)n;
+    if (w) w += w_at;
+    if (b) b += w_at;
     for (int i = thread; i < n; i += threads) sum += (double)row[i];
     sum = block_sum(sum, shared);
     double mean = spread(thread == 0 ? sum / n : 0, shared);
@@ -104,23 +108,23 @@ static __global__ void __launch_bounds__(MOST_THREADS)
 static int norm_threads(int n) { return n < MOST_THREADS ? (n + IG_WARP - 1) / IG_WARP * IG_WARP : MOST_THREADS; }
 static size_t norm_shared(int n) { return (size_t)(norm_threads(n) / IG_WARP) * sizeof(double); }
 
-static void launch_rms_norm(ig_queue q, float *y, float *x, const float *w, float eps, int n_rows, int n,
+static void launch_rms_norm(ig_queue q, float *y, float *x, const float *w, int n_w, float eps, int n_rows, int n,
                             const float *added, ig_act_codes codes) {
     dim3 grid((unsigned)n_rows), block((unsigned)norm_threads(n));
-    ig_launch(rms_norm, grid, block, norm_shared(n), q, y, x, w, eps, n, added, codes);
+    ig_launch(rms_norm, grid, block, norm_shared(n), q, y, x, w, eps, n, added, codes, n_w);
 }
 
 /* What joins the n numbers at x in the last launch, which is taken back; NULL: nothing does. */
 static const float *take_addition(ig_queue q, const float *x, size_t n);
 
-void ig_cuda_norm(ig_queue q, float *y, float *x, const float *w, const float *b, bool rms, float eps, int n_rows,
-                  int n) {
+void ig_cuda_norm(ig_queue q, float *y, float *x, const float *w, const float *b, int n_w, bool rms, float eps,
+                  int n_rows, int n) {
     if (rms) {
         const float *added = take_addition(q, x, (size_t)n_rows * (size_t)n);
-        launch_rms_norm(q, y, x, w, eps, n_rows, n, added, ig_act_codes{NULL, 0});
+        launch_rms_norm(q, y, x, w, n_w, eps, n_rows, n, added, ig_act_codes{NULL, 0});
     } else {
         dim3 grid((unsigned)n_rows), block((unsigned)norm_threads(n));
-        ig_launch(layer_norm, grid, block, norm_shared(n), q, y, (const float *)x, w, b, eps, n);
+        ig_launch(layer_norm, grid, block, norm_shared(n), q, y, (const float *)x, w, b, eps, n, n_w);
     }
 }
 
@@ -132,8 +136,9 @@ bool ig_cuda_norm_codes(ig_queue q, ig_act_codes codes, const float *x, int n, i
     float *from = ig_command_value<float *>(last, 1);
     const float *w = ig_command_value<const float *>(last, 2), *added = ig_command_value<const float *>(last, 5);
     float eps = ig_command_value<float>(last, 3);
+    int n_w = ig_command_value<int>(last, 7);
     ig_queue_drop_last(q);
-    launch_rms_norm(q, (float *)(uintptr_t)x, from, w, eps, n_cols, n, added, codes);
+    launch_rms_norm(q, (float *)(uintptr_t)x, from, w, n_w, eps, n_cols, n, added, codes);
     return true;
 }
 

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Families of which some layers do not attend, with the defaults of the published model classes.
+ */
+#include <string.h>
+
+#include "base/compiler.h"
+#include "model/config_hf.h"
+
+/* Which layers carry a state on; what classes call these and the others has changed. False: it is not stated. */
+static bool read_layer_types(ig_hf_reader *r, ig_config *c) {
+    static const char *const kinds[] = {"full_attention", "attention", "linear_attention", "mamba"};
+    const json_t *types = ig_hf_get(r->root, "layer_types");
+    if (!types) return false;
+    if (json_array_size(types) != (size_t)c->n_layers)
+        ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)l));
+        size_t kind = 0;
+        while (kind < IG_COUNT(kinds) && !(type && strcmp(type, kinds[kind]) == 0)) kind++;
+        if (kind == IG_COUNT(kinds)) ig_hf_refuse(r, "layer_types", type ? type : "?");
+        c->is_recurrent[l] = kind >= 2;
+    }
+    return true;
+}
+
+/* ---- Qwen3.5 ---------------------------------------------------------------------------------- */
+
+/* All layers but every so many, unless they are stated one by one. */
+static void read_delta_net(ig_hf_reader *r, ig_config *c) {
+    int interval = ig_hf_int(r, r->root, "full_attention_interval", IG_MAX_LAYERS, 4);
+    bool is_stated = read_layer_types(r, c);
+    for (int l = 0; l < c->n_layers && !is_stated; l++) c->is_recurrent[l] = (l + 1) % interval != 0;
+    c->recurrence =
+        (ig_recurrence_shape){.n_key_heads = ig_hf_int(r, r->root, "linear_num_key_heads", IG_MAX_HEADS, 16),
+                              .n_value_heads = ig_hf_int(r, r->root, "linear_num_value_heads", IG_MAX_HEADS, 32),
+                              .key_dim = ig_hf_int(r, r->root, "linear_key_head_dim", IG_RECURRENCE_DIMS, 128),
+                              .value_dim = ig_hf_int(r, r->root, "linear_value_head_dim", IG_RECURRENCE_DIMS, 128),
+                              .n_taps = ig_hf_int(r, r->root, "linear_conv_kernel_dim", IG_RECURRENCE_TAPS, 4)};
+}
+
+void ig_hf_read_qwen3_5(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norm_offset = 1;
+    if (!c->n_kv_heads) c->n_kv_heads = 4;
+    c->head_dim = 256;
+    c->has_attn_gate = c->is_gate_in_q = true;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.25);
+    ig_hf_read_llama(r, c);
+    read_delta_net(r, c);
+    if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
+    c->n_layers_left_out = ig_hf_count(r, "mtp_num_hidden_layers", IG_MAX_LAYERS, 0);
+}
+
+void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = 2;
+    c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, 512); /* all layers have experts */
+    ig_hf_read_qwen3_5(r, c);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
+    c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 512);
+    c->is_shared_gated = true;
+}
+
+/* ---- Mamba 2 ---------------------------------------------------------------------------------- */
+
+/* Steps within limits would be another sum. */
+static void refuse_step_limits(ig_hf_reader *r) {
+    const json_t *limits = ig_hf_get(r->root, "time_step_limit"), *most = json_array_get(limits, 1);
+    if (json_number_value(json_array_get(limits, 0)) > 0 || json_is_number(most))
+        ig_hf_refuse(r, "time_step_limit", "other than 0 and infinity");
+}
+
+static void read_granite_mamba(ig_hf_reader *r, ig_config *c) {
+    int n_heads = ig_hf_int(r, r->root, "mamba_n_heads", IG_MAX_HEADS, 128),
+        width = ig_hf_int(r, r->root, "mamba_expand", IG_MAX_WIDTH / c->d_model, 2) * c->d_model;
+    bool is_derived = json_is_string(ig_hf_get(r->root, "mamba_d_head")); /* "auto" */
+    c->recurrence = (ig_recurrence_shape){
+        .kind = IG_MAMBA_2,
+        .n_key_heads = ig_hf_int(r, r->root, "mamba_n_groups", IG_MAX_HEADS, 1),
+        .n_value_heads = n_heads,
+        .key_dim = ig_hf_int(r, r->root, "mamba_d_state", IG_RECURRENCE_DIMS, 256),
+        .value_dim =
+            is_derived ? width / n_heads : ig_hf_int(r, r->root, "mamba_d_head", IG_MAX_WIDTH, width / n_heads),
+        .n_taps = ig_hf_int(r, r->root, "mamba_d_conv", IG_RECURRENCE_TAPS, 4)};
+    if (n_heads * c->recurrence.value_dim != width)
+        ig_hf_fail_kind(r, "mamba_d_head", "'mamba_expand' times 'hidden_size', divided by 'mamba_n_heads'");
+    if (ig_hf_bool(r, "mamba_proj_bias", false)) ig_hf_refuse(r, "mamba_proj_bias", "true");
+    refuse_step_limits(r);
+}
+
+/* Granite 4. The feed-forward layer of all tokens is called shared also where there are no experts beside it. */
+void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c) {
+    const char *position = ig_hf_text(r, r->root, "position_embedding_type", "nope");
+    ig_hf_read_granite(r, c);
+    if (strcmp(position, "rope") != 0) c->rope = IG_ROPE_NONE;
+    if (!read_layer_types(r, c) && !r->status) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
+    if (memchr(c->is_recurrent, true, (size_t)c->n_layers) && !r->status) read_granite_mamba(r, c);
+    int width = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 1024);
+    c->is_gate_up_fused = true;
+    c->d_ff_shared = width;
+    if (ig_hf_count(r, "num_local_experts", IG_MAX_EXPERTS, 0)) {
+        ig_hf_read_experts(r, c, "intermediate_size", 2);
+    } else {
+        c->d_ff = width;
+        c->d_ff_shared = 0;
+    }
+}
