@@ -187,7 +187,7 @@ typedef struct ig_model_info {
                                carry a state from token to token */
     uint64_t state_bytes;   /* of all of these, a sequence's */
     int n_experts, n_experts_used; /* of a layer, d_ff wide; for a token. 0: there are none */
-    int n_expert_layers;           /* that have them: the last ones */
+    int n_expert_layers;           /* that have them */
     int d_ff_shared;               /* width of an expert of all tokens beside them; 0: there is none */
     int n_ctx_train;               /* context length the model states */
     int sliding_window;            /* the widest of its layers; 0: no layer has one */

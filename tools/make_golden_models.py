@@ -18,7 +18,8 @@ generation_config.json; of a model that is run from a GGUF file alone that file 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501). So do those with recurrences, whose
-norms enlarge what was rounded (qwen3.5 is of 1600, qwen3.5-moe of 1500, qwen3-next of 1300).
+norms enlarge what was rounded (qwen3.5, granite4-h and nemotron-h are of 1600, qwen3.5-moe of
+1500, qwen3-next of 1300, nemotron-h-moe of 1900).
 """
 import json, os, sys
 import gguf
@@ -39,7 +40,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
                           SeedOssConfig, SeedOssForCausalLM, GlmConfig, GlmForCausalLM,
                           Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM,
-                          GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, GraniteSWAConfig, GraniteSWAForCausalLM,
+                          NemotronHConfig, NemotronHForCausalLM, GraniteMoeHybridConfig,
+                          GraniteMoeHybridForCausalLM, GraniteSWAConfig, GraniteSWAForCausalLM,
                           HYV3Config, HYV3ForCausalLM, MellumConfig, MellumForCausalLM,
                           Gemma3Config, Gemma3ForConditionalGeneration, Qwen2_5_VLConfig,
                           Qwen2_5_VLForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration,
@@ -239,9 +241,24 @@ def build(name):
                                      mamba_n_heads=6, mamba_d_head=32, mamba_n_groups=2, mamba_d_state=16,
                                      tie_word_embeddings=True)
         model = GraniteMoeHybridForCausalLM(cfg)
-        for name, x in model.named_parameters():  # the class begins with the same numbers in all heads
-            if name.endswith((".D", ".dt_bias", "conv1d.bias")):
+        for part, x in model.named_parameters():  # the class begins with the same numbers in all heads
+            if part.endswith((".D", ".dt_bias", "conv1d.bias")):
                 torch.nn.init.normal_(x, std=0.5)
+        return model, torch.bfloat16
+    if name.startswith("nemotron-h"):  # layers of Mamba 2, and such as have no feed-forward part
+        has_experts = name == "nemotron-h-moe"
+        ffn = "moe" if has_experts else "mlp"
+        kinds = ["linear_attention", ffn, "linear_attention", "full_attention", ffn, "linear_attention", ffn,
+                 "full_attention", ffn]
+        experts = dict(n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+                       moe_shared_expert_intermediate_size=48, routed_scaling_factor=2.5) if has_experts else {}
+        cfg = NemotronHConfig(**common, hidden_size=64, intermediate_size=96, num_attention_heads=2, head_dim=32,
+                              num_key_value_heads=1, max_position_embeddings=256, layers_block_type=kinds,
+                              mamba_num_heads=4, mamba_head_dim=32, n_groups=2, ssm_state_size=16, **experts)
+        model = NemotronHForCausalLM(cfg)
+        for part, x in list(model.named_parameters()) + list(model.named_buffers()):
+            if part.endswith((".D", ".dt_bias", "conv1d.bias", "e_score_correction_bias")):
+                torch.nn.init.normal_(x, std=0.05 if "score" in part else 0.5)
         return model, torch.bfloat16
     if name == "granite4":        # of the hybrid class, but all layers attend
         cfg = GraniteMoeHybridConfig(**common, hidden_size=64, intermediate_size=96, shared_intermediate_size=96,
@@ -504,7 +521,7 @@ def main(out, first_seed=1000, only=()):
              "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe", "gemma", "dots1",
              "solar-open",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
-             "granite4-h"]
+             "granite4-h", "nemotron-h", "nemotron-h-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -308,6 +308,11 @@ static void activate_task(void *arg, int task, int thread) {
         case IG_RELU:
             k->relu(gate, n);
             break;
+        case IG_RELU_SQUARED:
+            k->relu_squared(gate, n);
+            break;
+        case IG_ACTIVATIONS:
+            break;
     }
 }
 

@@ -317,7 +317,12 @@ typedef enum ig_activation {
     IG_GELU_GATED,    /* gate = gelu(gate) * up, in its tanh form */
     IG_SWIGLU_OAI,    /* the gate of gpt-oss (kernel/kernel.h) */
     IG_RELU,          /* gate = max(gate, 0) */
+    IG_RELU_SQUARED,  /* gate = max(gate, 0)^2 (So and others, 2021, arXiv 2109.08668) */
+    IG_ACTIVATIONS,
 } ig_activation;
+
+/* Whether it takes `up`. */
+static inline bool ig_activation_is_gated(ig_activation kind) { return kind != IG_RELU && kind != IG_RELU_SQUARED; }
 
 /* Where memory lies. */
 typedef enum ig_place {

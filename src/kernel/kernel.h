@@ -155,8 +155,9 @@ typedef struct ig_kernels {
     /* gate[i] = g / (1 + exp(-IG_OAI_ALPHA g)) * (u + 1), g = min(gate[i], IG_OAI_LIMIT), u = up[i] within
      * +-IG_OAI_LIMIT */
     void (*swiglu_oai)(float *gate, const float *up, int n);
-    /* x[i] = max(x[i], 0) */
+    /* x[i] = max(x[i], 0), and its square, which is the same at every level */
     void (*relu)(float *x, int n);
+    void (*relu_squared)(float *x, int n);
     /* out[i] = bias[i] + the sum over t of w[t * stride + i] * x[t][i], n numbers, in the order of t; rows x[t] of NULL
      * are left out, and bias may be NULL. The same at every level. */
     void (*convolve)(float *out, const float *const *x, const float *w, const float *bias, size_t stride, int n_taps,

@@ -56,6 +56,11 @@ static void swiglu_oai_scalar(float *gate, const float *up, int n) {
     }
 }
 
+/* Minus infinity times 0 is not finite. */
+static void relu_squared(float *x, int n) {
+    for (int i = 0; i < n; i++) x[i] *= x[i] > 0 ? x[i] : 0;
+}
+
 static void relu_scalar(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
 }
@@ -165,6 +170,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->gelu_mul = gelu_mul_scalar;
     k->swiglu_oai = swiglu_oai_scalar;
     k->relu = relu_scalar;
+    k->relu_squared = relu_squared;
     k->rope_half = rope_half_scalar;
     k->rope_adjacent = rope_adjacent_scalar;
     k->f32_to_f16 = f32_to_f16_scalar;

@@ -3,6 +3,7 @@
  * Derived values and the checks between the numbers of a configuration.
  */
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "model/config_check.h"
@@ -68,9 +69,37 @@ static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig
     return IG_OK;
 }
 
+int ig_config_expert_layers(const ig_config *c) {
+    int n = 0;
+    for (int l = c->n_plain_layers; l < c->n_layers; l++) n += c->n_experts && !c->has_no_ffn[l];
+    return n;
+}
+
+bool ig_config_join_parts(ig_config *c, const ig_part *parts, int n) {
+    c->n_layers = 0;
+    c->n_parts = n;
+    c->has_numbered_parts = true;
+    for (int i = 0; i < n; i++) {
+        bool follows = i > 0 && parts[i - 1] != IG_PART_FFN;
+        int l = c->n_layers;
+        if (parts[i] == IG_PART_FFN && !follows) return false;
+        if (parts[i] == IG_PART_FFN) {
+            c->has_no_ffn[l - 1] = false;
+            continue;
+        }
+        c->first_part[l] = (uint16_t)i;
+        c->has_no_ffn[l] = true;
+        c->is_recurrent[l] = parts[i] == IG_PART_RECURRENCE;
+        c->n_layers++;
+    }
+    return n > 0;
+}
+
 ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err) {
     if (c->rope_blend == IG_BLEND_YARN) derive_yarn(c);
     if (c->rope_gain == 0) c->rope_gain = 1;
+    if (!c->has_numbered_parts && memchr(c->has_no_ffn, true, sizeof c->has_no_ffn))
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: feed-forward layers of width 0 are not supported", names->path);
     ig_status s = check_heads(c, names, err);
     if (!s) s = check_recurrence(c, names, err);
     if (s) return s;

@@ -61,6 +61,11 @@ typedef struct ig_config {
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
     int n_plain_layers, d_ff_plain; /* with experts: the first layers have one of this width instead */
+    /* Layers that have no feed-forward part, and files that number the parts of layers one by one (Nemotron-H): a layer
+     * begins with part number first_part[l] of n_parts, and what follows in it is the next one. */
+    bool has_no_ffn[IG_MAX_LAYERS], has_numbered_parts;
+    int n_parts;
+    uint16_t first_part[IG_MAX_LAYERS];
     int d_ff_shared;      /* with experts: all tokens go through one of this width as well; 0: there is none */
     bool is_shared_gated; /* what that gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
     ig_routing routing;   /* with experts */
@@ -105,6 +110,9 @@ typedef struct ig_config {
 
 /* Layers that have keys and values. */
 static inline int ig_config_attention_layers(const ig_config *c) { return c->n_layers - c->n_recurrent; }
+
+/* Layers that have experts. */
+int ig_config_expert_layers(const ig_config *c);
 
 /* Bytes of the states of all layers that have one. */
 static inline size_t ig_config_state_bytes(const ig_config *c) {

@@ -28,6 +28,12 @@ static inline void ig_config_set_plain_layers(ig_config *c, int n) {
     c->d_ff_plain = n ? c->d_ff : 0;
 }
 
+/* Kinds of parts that a file numbers one by one. */
+typedef enum ig_part { IG_PART_ATTENTION, IG_PART_RECURRENCE, IG_PART_FFN, IG_PARTS } ig_part;
+/* Makes layers of n parts, at most IG_MAX_LAYERS: what attends or recurs and, where one follows, a feed-forward part.
+ * False: one follows nothing. */
+bool ig_config_join_parts(ig_config *c, const ig_part *parts, int n);
+
 /* How a file calls the fields, for errors. */
 typedef struct ig_config_names {
     const char *path, *d_model, *n_heads, *n_kv_heads, *head_dim, *n_rot, *eps, *theta;

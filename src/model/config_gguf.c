@@ -175,25 +175,24 @@ static const ig_gguf_family *find_family(ig_section *r) {
     return NULL;
 }
 
-/* One number, or the same for each layer but those that have none, since they do not attend. */
-static int read_kv_heads(ig_section *r, ig_config *c) {
-    static const char name[] = "attention.head_count_kv";
+/* One number, or one for each layer, the same for all but those that it is 0 of, which are marked. */
+static int read_of_layers(ig_section *r, const ig_config *c, const char *name, int max, int absent, bool *is_zero) {
     ig_section_key k = ig_section_name(r, name);
     const ig_gguf_value *v = ig_gguf_find(r->g, k.text);
-    if (!v || v->type != IG_GGUF_ARRAY) return ig_section_int(r, name, IG_MAX_HEADS, 0);
+    if (!v || v->type != IG_GGUF_ARRAY) return ig_section_int(r, name, max, absent);
     int64_t n = 0;
     bool is_same = v->n_items >= (uint64_t)c->n_layers;
     for (uint64_t l = 0; l < v->n_items; l++) {
         int64_t of_layer = ig_gguf_array_int(v, l);
         if (of_layer && n == 0) n = of_layer;
         is_same = is_same && (of_layer == n || of_layer == 0);
-        if (of_layer == 0 && l < IG_MAX_LAYERS) c->is_recurrent[l] = true;
+        if (l < IG_MAX_LAYERS) is_zero[l] = of_layer == 0;
     }
-    if (is_same && n >= 1 && n <= IG_MAX_HEADS) return (int)n;
+    if (is_same && n >= 1 && n <= max) return (int)n;
     if (!r->status)
         r->status =
-            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is not one number of 1 to %d for all layers that attend",
-                    r->path, k.text, IG_MAX_HEADS);
+            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is not one number of 1 to %d for all layers that have such",
+                    r->path, k.text, max);
     return 1;
 }
 
@@ -202,9 +201,9 @@ static void read_sizes(ig_section *r, ig_config *c) {
     c->n_ctx_train = ig_section_int(r, "context_length", IG_MAX_CTX, -1);
     c->d_model = ig_section_int(r, "embedding_length", IG_MAX_WIDTH, -1);
     int of_experts = ig_section_count(r, "expert_feed_forward_length", IG_MAX_WIDTH);
-    c->d_ff = ig_section_int(r, "feed_forward_length", IG_MAX_WIDTH, of_experts ? of_experts : -1);
+    c->d_ff = read_of_layers(r, c, "feed_forward_length", IG_MAX_WIDTH, of_experts ? of_experts : -1, c->has_no_ffn);
     c->n_heads = ig_section_int(r, "attention.head_count", IG_MAX_HEADS, -1);
-    c->n_kv_heads = read_kv_heads(r, c);
+    c->n_kv_heads = read_of_layers(r, c, "attention.head_count_kv", IG_MAX_HEADS, 0, c->is_recurrent);
     c->head_dim = ig_section_int(r, "attention.key_length", IG_MAX_HEAD_DIM, 0);
     int value_dim = ig_section_int(r, "attention.value_length", IG_MAX_HEAD_DIM, 0);
     c->n_rot = ig_section_int(r, "rope.dimension_count", IG_MAX_HEAD_DIM, 0);

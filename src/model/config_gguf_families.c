@@ -24,11 +24,11 @@ static void read_one_window(ig_section *r, ig_config *c) {
     EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_count", "expert_weights_norm", \
         "expert_weights_scale", "leading_dense_block_count", "nextn_predict_layers"
 #define SCALE_KEYS "attention.scale", "embedding_scale", "logit_scale", "residual_scale"
-#define GRANITE_KEYS \
-    SCALE_KEYS, "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
+#define STATE_KEYS "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
+#define GRANITE_KEYS SCALE_KEYS, STATE_KEYS
 #define RECURRENCE_KEYS                                                                                         \
     "attention.recurrent_layers", "full_attention_interval", "nextn_predict_layers", "rope.dimension_sections", \
-        "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
+        STATE_KEYS
 #define PICTURE_KEYS "rope.dimension_sections", "n_deepstack_layers"
 
 /* In all layers, if there are any; the width is an expert's. */
@@ -278,18 +278,23 @@ static void read_qwen3moe(ig_section *r, ig_config *c) {
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
+/* And what their shares add up to. */
+static void read_sigmoid_shares(ig_section *r, ig_config *c) {
+    bool is_normed = false;
+    c->expert_scale = ig_section_scale(r, "expert_weights_scale", 1);
+    ig_gguf_bool(r->g, ig_section_name(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
+    c->is_share_of_all = !is_normed;
+    read_sigmoid_experts(r, c);
+}
+
 /* The first layers have no experts, and the last one of a file may guess tokens ahead. */
 static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
-    bool is_normed = false;
     c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
     c->n_layers -= c->n_layers_left_out;
     ig_config_set_plain_layers(c, n_plain);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
     c->d_ff_shared = c->d_ff * ig_section_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
-    c->expert_scale = ig_section_scale(r, "expert_weights_scale", 1);
-    ig_gguf_bool(r->g, ig_section_name(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
-    c->is_share_of_all = !is_normed;
-    read_sigmoid_experts(r, c);
+    read_sigmoid_shares(r, c);
 }
 
 /* GLM 4.5 to 4.7. */
@@ -369,6 +374,32 @@ static void read_qwen3next(ig_section *r, ig_config *c) {
     c->recurrence.has_gate_pairs = true;
 }
 
+/* Nemotron-H. Parts of layers are numbered one by one: those that attend have heads of keys and values, feed-forward
+ * parts a width, and recurrences neither. */
+static void read_nemotron_h(ig_section *r, ig_config *c) {
+    ig_part parts[IG_MAX_LAYERS];
+    c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - 1);
+    int n = c->n_layers - c->n_layers_left_out;
+    for (int i = 0; i < n; i++)
+        parts[i] = !c->has_no_ffn[i] ? IG_PART_FFN : c->is_recurrent[i] ? IG_PART_RECURRENCE : IG_PART_ATTENTION;
+    if (!ig_config_join_parts(c, parts, n) && !r->status)
+        r->status =
+            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: a feed-forward part follows none that mixes tokens", r->path);
+    c->rope = IG_ROPE_NONE;
+    c->activation = IG_RELU_SQUARED;
+    if (c->norm_eps == 0) c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    read_no_window(r, c);
+    read_state(r, c);
+    c->recurrence.kind = IG_MAMBA_2;
+}
+
+static void read_nemotron_h_moe(ig_section *r, ig_config *c) {
+    read_nemotron_h(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+    read_sigmoid_shares(r, c);
+}
+
 static void read_smollm3(ig_section *r, ig_config *c) {
     for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
     read_no_window(r, c);
@@ -418,6 +449,11 @@ static const ig_gguf_family families[] = {
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length", "rope.freq_base_swa"}},
     {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
     {"mistral3", IG_ROPE_ADJACENT, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
+    {"nemotron_h", IG_ROPE_HALF, read_nemotron_h, {STATE_KEYS, "attention.layer_norm_epsilon", "nextn_predict_layers"}},
+    {"nemotron_h_moe",
+     IG_ROPE_HALF,
+     read_nemotron_h_moe,
+     {STATE_KEYS, LATER_EXPERT_KEYS, "attention.layer_norm_epsilon", "expert_shared_feed_forward_length"}},
     {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
     {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
     {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},

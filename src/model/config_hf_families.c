@@ -476,6 +476,9 @@ static void read_opt(ig_hf_reader *r, ig_config *c) {
 static const ig_config gemma3_sizes = {
     .n_vocab = 262208, .d_model = 2304, .d_ff = 9216, .n_layers = 26, .n_heads = 8, .n_ctx_train = 131072};
 
+/* The number of layers is that of a list. */
+static const ig_config nemotron_sizes = {.n_layers = 1};
+
 static const ig_hf_family families[] = {
     {"afmoe", read_afmoe, {"num_experts", "num_local_experts"}, NULL},
     {"dots1", read_dots1, {"num_experts", "num_local_experts"}, NULL},
@@ -512,6 +515,7 @@ static const ig_hf_family families[] = {
     {"ministral3", read_ministral3, {NULL}, NULL},
     {"mistral", read_mistral, {NULL}, NULL},
     {"mixtral", read_mixtral, {"num_local_experts"}, NULL},
+    {"nemotron_h", ig_hf_read_nemotron_h, {"num_experts", "num_local_experts"}, &nemotron_sizes},
     {"olmo2", read_olmo2, {NULL}, NULL},
     {"olmo3", read_olmo3, {NULL}, NULL},
     {"olmoe", read_olmoe, {"num_experts", "num_local_experts"}, NULL},

@@ -89,6 +89,86 @@ static void read_granite_mamba(ig_hf_reader *r, ig_config *c) {
     refuse_step_limits(r);
 }
 
+/* What a part of a layer is called, in a list or by a letter of a text. */
+static ig_part part_of(ig_hf_reader *r, const char *key, const json_t *kinds, size_t i) {
+    static const struct {
+        const char *names[2];
+        char letter;
+        ig_part part;
+    } of[] = {{{"full_attention", "attention"}, '*', IG_PART_ATTENTION},
+              {{"linear_attention", "mamba"}, 'M', IG_PART_RECURRENCE},
+              {{"mlp", "mlp"}, '-', IG_PART_FFN},
+              {{"moe", "moe"}, 'E', IG_PART_FFN}};
+    const char *all = json_string_value(kinds), *name = json_string_value(json_array_get(kinds, i));
+    for (size_t k = 0; k < IG_COUNT(of); k++)
+        if (all ? all[i] == of[k].letter : name && (!strcmp(name, of[k].names[0]) || !strcmp(name, of[k].names[1])))
+            return of[k].part;
+    ig_hf_refuse(r, key, name ? name : all ? all + i : "?");
+    return IG_PART_FFN;
+}
+
+static bool has_part(const json_t *kinds, const char *name, char letter) {
+    const char *all = json_string_value(kinds);
+    if (all) return strchr(all, letter) != NULL;
+    for (size_t i = 0; i < json_array_size(kinds); i++) {
+        const char *kind = json_string_value(json_array_get(kinds, i));
+        if (kind && strcmp(kind, name) == 0) return true;
+    }
+    return false;
+}
+
+/* The parts of layers, which are numbered one by one. True: feed-forward parts have experts. */
+static bool read_parts(ig_hf_reader *r, ig_config *c) {
+    static const char *const keys[] = {"layers_block_type", "layer_types", "hybrid_override_pattern"};
+    ig_part parts[IG_MAX_LAYERS];
+    size_t at = 0;
+    while (at + 1 < IG_COUNT(keys) && !ig_hf_get(r->root, keys[at])) at++;
+    const json_t *kinds = ig_hf_get(r->root, keys[at]);
+    size_t n = json_is_string(kinds) ? json_string_length(kinds) : json_array_size(kinds);
+    if (n < 1 || n > IG_MAX_LAYERS) ig_hf_fail_kind(r, keys[at], "a list of the kinds of 1 to 512 parts of layers");
+    for (size_t i = 0; i < n && !r->status; i++) parts[i] = part_of(r, keys[at], kinds, i);
+    if (r->status) return false;
+    bool has_experts = has_part(kinds, "moe", 'E');
+    if (has_experts && has_part(kinds, "mlp", '-'))
+        ig_hf_refuse(r, keys[at], "experts in some of the feed-forward parts");
+    if (!ig_config_join_parts(c, parts, (int)n))
+        ig_hf_refuse(r, keys[at], "a feed-forward part that follows none that mixes tokens");
+    return has_experts;
+}
+
+/* Nemotron-H and Nemotron 3. */
+void ig_hf_read_nemotron_h(ig_hf_reader *r, ig_config *c) {
+    static const char *const biases[] = {"attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"};
+    const char *act = ig_hf_text(r, r->root, "mlp_hidden_act", "relu2");
+    c->n_kv_heads = 8;
+    c->head_dim = ig_hf_int(r, r->root, "attention_head_dim", IG_MAX_HEAD_DIM, 128);
+    c->norm_eps = (float)ig_hf_number(r, r->root, "layer_norm_epsilon", 1e-5);
+    ig_hf_read_llama(r, c);
+    c->rope = IG_ROPE_NONE;
+    c->activation = IG_RELU_SQUARED;
+    if (strcmp(act, "relu2") != 0) ig_hf_refuse(r, "mlp_hidden_act", act);
+    for (size_t i = 0; i < IG_COUNT(biases); i++)
+        if (ig_hf_bool(r, biases[i], false)) ig_hf_refuse(r, biases[i], "true");
+    bool has_experts = read_parts(r, c);
+    c->recurrence = (ig_recurrence_shape){.kind = IG_MAMBA_2,
+                                          .n_key_heads = ig_hf_int(r, r->root, "n_groups", IG_MAX_HEADS, 8),
+                                          .n_value_heads = ig_hf_int(r, r->root, "mamba_num_heads", IG_MAX_HEADS, 128),
+                                          .key_dim = ig_hf_int(r, r->root, "ssm_state_size", IG_RECURRENCE_DIMS, 128),
+                                          .value_dim = ig_hf_int(r, r->root, "mamba_head_dim", IG_RECURRENCE_DIMS, 64),
+                                          .n_taps = ig_hf_int(r, r->root, "conv_kernel", IG_RECURRENCE_TAPS, 4)};
+    refuse_step_limits(r);
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    if (!has_experts) return;
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 2);
+    c->d_ff_shared = ig_hf_int(r, r->root, "moe_shared_expert_intermediate_size", IG_MAX_WIDTH, 7688);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
+    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+    if (ig_hf_count(r, "n_shared_experts", IG_MAX_EXPERTS, 1) != 1) ig_hf_refuse(r, "n_shared_experts", "other than 1");
+    if (ig_hf_get(r->root, "moe_latent_size")) ig_hf_refuse(r, "moe_latent_size", "other than null");
+}
+
 /* Granite 4. The feed-forward layer of all tokens is called shared also where there are no experts beside it. */
 void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c) {
     const char *position = ig_hf_text(r, r->root, "position_embedding_type", "nope");

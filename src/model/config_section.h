@@ -34,7 +34,7 @@ typedef struct ig_gguf_family {
     const char *name;                          /* the file's general.architecture */
     ig_rope rope;                              /* converters permute q and k of some so that pairs are adjacent */
     void (*read)(ig_section *r, ig_config *c); /* what is its own */
-    const char *own[14];                       /* keys that it uses, which must be neutral in others */
+    const char *own[16];                       /* keys that it uses, which must be neutral in others */
 } ig_gguf_family;
 
 /* NULL: there is none of this name. */

@@ -22,6 +22,7 @@ enum {
 /* An expert in the files. */
 typedef struct expert {
     ig_weight_place places[IG_FFN_MATRICES];
+    int n_places;
     int frame; /* NONE: it has none */
 } expert;
 
@@ -38,8 +39,9 @@ typedef struct frame {
 
 struct ig_expert_cache {
     ig_weight_reader *reader;
-    expert *experts;                                           /* [n_experts] of all layers */
-    int n_experts, first_layer, n_layers, per_layer, n_chosen; /* layers that have experts */
+    expert *experts;                              /* [n_experts] of all layers */
+    const ig_layer *layers;                       /* all */
+    int n_experts, n_layers, per_layer, n_chosen; /* layers that have experts */
     size_t frame_bytes;
     uint8_t *memory; /* [n_frames][frame_bytes] */
     ig_device *device;
@@ -81,7 +83,7 @@ static ig_status read_expert(ig_expert_cache *x, int number, int f, ig_error *er
     const expert *e = &x->experts[number];
     uint8_t *room = x->memory + (size_t)f * x->frame_bytes;
     ig_status s = IG_OK;
-    for (int i = 0; i < IG_FFN_MATRICES && !s; room += e->places[i++].room) {
+    for (int i = 0; i < e->n_places && !s; room += e->places[i++].room) {
         const void *bytes;
         s = ig_weight_reader_read(&bytes, x->reader, &e->places[i].span, room, err);
     }
@@ -90,7 +92,7 @@ static ig_status read_expert(ig_expert_cache *x, int number, int f, ig_error *er
 
 static uint64_t bytes_of(const expert *e) {
     uint64_t sum = 0;
-    for (int i = 0; i < IG_FFN_MATRICES; i++) sum += e->places[i].span.bytes;
+    for (int i = 0; i < e->n_places; i++) sum += e->places[i].span.bytes;
     return sum;
 }
 
@@ -143,7 +145,7 @@ static int want(ig_expert_cache *x, int number) {
 
 /* ---- steps ------------------------------------------------------------------------------------------ */
 
-static int number_of(const ig_expert_cache *x, int layer, int e) { return (layer - x->first_layer) * x->per_layer + e; }
+static int number_of(const ig_expert_cache *x, int layer, int e) { return x->layers[layer].first_expert + e; }
 
 void ig_expert_cache_expect(ig_expert_cache *x, int layer, const int32_t *experts, int n) {
     if (!x) return;
@@ -155,7 +157,7 @@ void ig_expert_cache_expect(ig_expert_cache *x, int layer, const int32_t *expert
 
 static void point_to_frame(const ig_expert_cache *x, const expert *e) {
     const uint8_t *room = x->memory + (size_t)e->frame * x->frame_bytes;
-    for (int i = 0; i < IG_FFN_MATRICES; room += e->places[i++].room)
+    for (int i = 0; i < e->n_places; room += e->places[i++].room)
         if (x->frames[e->frame].has_panels && e->places[i].has_panels)
             ig_weight_place_point_to_panels(&e->places[i], room);
         else
@@ -165,7 +167,7 @@ static void point_to_frame(const ig_expert_cache *x, const expert *e) {
 /* What is used often is worth the work. */
 static void put_panels(ig_expert_cache *x, const expert *e) {
     uint8_t *room = x->memory + (size_t)e->frame * x->frame_bytes;
-    for (int i = 0; i < IG_FFN_MATRICES; room += e->places[i++].room)
+    for (int i = 0; i < e->n_places; room += e->places[i++].room)
         ig_weight_place_put_panels(&e->places[i], x->device, room, x->through);
     x->frames[e->frame].has_panels = true;
 }
@@ -174,7 +176,7 @@ static void release(ig_expert_cache *x, int layer, const int32_t *experts, int n
     for (int i = 0; i < n; i++) {
         const expert *e = &x->experts[number_of(x, layer, experts[i])];
         frame *f = &x->frames[e->frame];
-        for (int k = 0; k < IG_FFN_MATRICES; k++) ig_weight_place_point(&e->places[k], NULL);
+        for (int k = 0; k < e->n_places; k++) ig_weight_place_point(&e->places[k], NULL);
         f->is_taken = false;
         f->is_new = f->is_new && of_prompt;
         if (f->is_new) ig_use_order_move(&x->order, e->frame, false);
@@ -223,8 +225,7 @@ void ig_expert_cache_give(ig_expert_cache *x, int layer, const int32_t *experts,
 /* What a token reads of layers at most, if none of what it chooses is there. */
 static uint64_t count_step(const ig_expert_cache *x) {
     uint64_t sum = 0;
-    for (int l = 0; l < x->n_layers; l++)
-        sum += (uint64_t)x->n_chosen * bytes_of(&x->experts[number_of(x, x->first_layer + l, 0)]);
+    for (int l = 0; l < x->n_layers; l++) sum += (uint64_t)x->n_chosen * bytes_of(&x->experts[l * x->per_layer]);
     return x->n_frames < x->n_experts ? sum : 0;
 }
 
@@ -249,7 +250,7 @@ ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const
     *out = NULL;
     if (!x) return ig_fail_memory(err, "room for experts", sizeof *x);
     x->device = panels;
-    x->first_layer = c->n_plain_layers, x->n_layers = c->n_layers - c->n_plain_layers;
+    x->layers = weights->layers, x->n_layers = ig_config_expert_layers(c);
     x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
     x->n_experts = x->n_layers * x->per_layer;
     pthread_mutex_init(&x->lock, NULL);
@@ -258,11 +259,13 @@ ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const
     ig_status s = ig_weight_reader_open(&x->reader, files, n_files, err);
     if (!s && !(x->experts = calloc((size_t)x->n_experts, sizeof *x->experts)))
         s = ig_fail_memory(err, "list of experts", (size_t)x->n_experts * sizeof *x->experts);
-    for (int i = 0; i < x->n_experts && !s; i++) {
-        x->experts[i].frame = NONE;
-        s = ig_weight_place_find_ffn(x->experts[i].places, &x->frame_bytes,
-                                     &weights->layers[x->first_layer + i / x->per_layer].experts[i % x->per_layer],
-                                     x->reader, x->device, err);
+    for (int l = 0, i = 0; l < c->n_layers; l++) {
+        const ig_layer *w = &weights->layers[l];
+        for (int e = 0; w->router.w && e < w->n_experts && !s; e++, i++) {
+            x->experts[i].frame = NONE;
+            s = ig_weight_place_find_ffn(x->experts[i].places, &x->experts[i].n_places, &x->frame_bytes, &w->experts[e],
+                                         x->reader, x->device, err);
+        }
     }
     if (s)
         ig_expert_cache_close(x);
@@ -281,7 +284,7 @@ uint64_t ig_expert_cache_least(const ig_expert_cache *x) { return (uint64_t)leas
 static void want_first(ig_expert_cache *x) {
     pthread_mutex_lock(&x->lock);
     for (int f = 0; f < x->n_frames; f++) {
-        int number = number_of(x, x->first_layer + f % x->n_layers, f / x->n_layers);
+        int number = f % x->n_layers * x->per_layer + f / x->n_layers;
         x->experts[number].frame = x->queue[f] = f;
         x->frames[f] = (frame){.expert = number, .state = FRAME_COMES, .n_uses = USES_FOR_PANELS};
     }

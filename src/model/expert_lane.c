@@ -21,6 +21,7 @@ enum {
 
 typedef struct expert {
     ig_weight_place places[IG_FFN_MATRICES];
+    int n_places;
     const uint8_t *home; /* page-locked: its matrices, one behind the other */
     int frame;           /* NONE: it has none */
 } expert;
@@ -32,23 +33,24 @@ typedef struct frame {
 
 struct ig_expert_lane {
     ig_device *d;
-    expert *experts;                                           /* [n_experts] of all layers */
-    int n_experts, first_layer, n_layers, per_layer, n_chosen; /* layers that have experts */
-    size_t expert_bytes;                                       /* of the largest: a frame, and a home */
-    uint8_t *memory;                                           /* [n_frames][expert_bytes] the device's */
-    uint8_t *homes;                                            /* [n_experts][expert_bytes] */
-    frame *frames;                                             /* [n_frames] */
+    expert *experts;                              /* [n_experts] of all layers */
+    const ig_layer *layers;                       /* all */
+    int n_experts, n_layers, per_layer, n_chosen; /* layers that have experts */
+    size_t expert_bytes;                          /* of the largest: a frame, and a home */
+    uint8_t *memory;                              /* [n_frames][expert_bytes] the device's */
+    uint8_t *homes;                               /* [n_experts][expert_bytes] */
+    frame *frames;                                /* [n_frames] */
     int n_frames;
     ig_use_order order; /* of frames */
     ig_lane *lane;      /* NULL: all have frames */
     _Atomic uint64_t sent_bytes;
 };
 
-static int number_of(const ig_expert_lane *x, int layer, int e) { return (layer - x->first_layer) * x->per_layer + e; }
+static int number_of(const ig_expert_lane *x, int layer, int e) { return x->layers[layer].first_expert + e; }
 
 static size_t bytes_of(const expert *e) {
     size_t sum = 0;
-    for (int i = 0; i < IG_FFN_MATRICES; i++) sum += e->places[i].span.room;
+    for (int i = 0; i < e->n_places; i++) sum += e->places[i].span.room;
     return sum;
 }
 
@@ -58,7 +60,7 @@ static uint8_t *room_of(const ig_expert_lane *x, int f) { return x->memory + (si
 
 /* Where the device finds an expert; NULL: nowhere. */
 static void point_to(const expert *e, const uint8_t *room) {
-    for (int i = 0; i < IG_FFN_MATRICES; i++) {
+    for (int i = 0; i < e->n_places; i++) {
         e->places[i].matrix->panels = room;
         if (room) room += e->places[i].span.room;
     }
@@ -115,8 +117,7 @@ void ig_expert_lane_expect(ig_expert_lane *x, int layer, const int32_t *experts,
 void ig_expert_lane_add_stats(ig_expert_lane *x, ig_weight_stats *st) {
     if (!x) return;
     uint64_t step = 0;
-    for (int l = 0; l < x->n_layers; l++)
-        step += (uint64_t)x->n_chosen * bytes_of(&x->experts[number_of(x, x->first_layer + l, 0)]);
+    for (int l = 0; l < x->n_layers; l++) step += (uint64_t)x->n_chosen * bytes_of(&x->experts[l * x->per_layer]);
     st->vram_bytes += (uint64_t)x->n_frames * x->expert_bytes;
     st->ram_bytes += ig_expert_lane_all(x);
     st->step_bytes += x->n_frames < x->n_experts ? step : 0;
@@ -134,17 +135,19 @@ ig_status ig_expert_lane_open(ig_expert_lane **out, ig_device *d, ig_weights *we
     *out = NULL;
     if (!x) return ig_fail_memory(err, "room for experts", sizeof *x);
     x->d = d;
-    x->first_layer = c->n_plain_layers, x->n_layers = c->n_layers - c->n_plain_layers;
+    x->layers = weights->layers, x->n_layers = ig_config_expert_layers(c);
     x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
     x->n_experts = x->n_layers * x->per_layer;
     x->experts = calloc((size_t)x->n_experts, sizeof *x->experts);
     ig_status s =
         x->experts ? IG_OK : ig_fail_memory(err, "list of experts", (size_t)x->n_experts * sizeof *x->experts);
-    for (int i = 0; i < x->n_experts && !s; i++) {
-        x->experts[i].frame = NONE;
-        s = ig_weight_place_find_ffn(x->experts[i].places, &x->expert_bytes,
-                                     &weights->layers[x->first_layer + i / x->per_layer].experts[i % x->per_layer],
-                                     NULL, NULL, err);
+    for (int l = 0, i = 0; l < c->n_layers; l++) {
+        const ig_layer *w = &weights->layers[l];
+        for (int e = 0; w->router.w && e < w->n_experts && !s; e++, i++) {
+            x->experts[i].frame = NONE;
+            s = ig_weight_place_find_ffn(x->experts[i].places, &x->experts[i].n_places, &x->expert_bytes,
+                                         &w->experts[e], NULL, NULL, err);
+        }
     }
     if (s)
         ig_expert_lane_close(x);
@@ -181,7 +184,7 @@ static void bring_home(ig_expert_lane *x, int number, bool is_copied) {
     expert *e = &x->experts[number];
     uint8_t *at = x->homes + (size_t)number * x->expert_bytes;
     e->home = at;
-    for (int i = 0; i < IG_FFN_MATRICES; at += e->places[i++].span.room) {
+    for (int i = 0; i < e->n_places; at += e->places[i++].span.room) {
         const ig_weight_place *p = &e->places[i];
         memcpy(at, p->mapped, p->span.bytes);
         p->matrix->w = at;
@@ -192,7 +195,7 @@ static void bring_home(ig_expert_lane *x, int number, bool is_copied) {
 /* Frames get as many experts of each layer. */
 static ig_status fill_frames(ig_expert_lane *x, ig_error *err) {
     for (int f = 0; f < x->n_frames; f++) {
-        int number = number_of(x, x->first_layer + f % x->n_layers, f / x->n_layers);
+        int number = f % x->n_layers * x->per_layer + f / x->n_layers;
         x->frames[f].expert = NONE;
         give_frame(x, f, number);
         x->frames[f].is_new = false;

@@ -148,7 +148,7 @@ static int count_for(const forward *f, const ig_ffn *w, int row, int most) {
 
 /* y = w x for n rows that are alike, ffn_rows at most; the first of them stands for row `row` of the batch. */
 static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, int row, int n) {
-    bool gated = f->c->activation != IG_RELU;
+    bool gated = ig_activation_is_gated(f->c->activation);
     size_t n_hidden = (size_t)n * (size_t)w->up.n_out;
     float *hidden[] = {f->b->wide, f->b->wide + n_hidden};
     if (gated)
@@ -192,12 +192,15 @@ static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chos
     size_t d_ff = (size_t)f->c->d_ff;
     float *gate = r->hidden, *up = gate + (size_t)f->c->n_experts_used * d_ff, *to[2 * IG_MAX_EXPERTS] = {NULL},
           *y = r->y;
+    bool gated = ig_activation_is_gated(f->c->activation);
+    int n_in = 0;
     for (int i = 0; i < n; i++) {
-        in[2 * i] = &all[chosen[i]].gate, to[2 * i] = gate + (size_t)i * d_ff;
-        in[2 * i + 1] = &all[chosen[i]].up, to[2 * i + 1] = up + (size_t)i * d_ff;
+        const ig_ffn *w = &all[chosen[i]];
+        in[n_in] = gated ? &w->gate : &w->up, to[n_in++] = gate + (size_t)i * d_ff;
+        if (gated) in[n_in] = &w->up, to[n_in++] = up + (size_t)i * d_ff;
     }
-    f->dev->ops->matmul(f->dev, to, in, 2 * n, x, 1, true);
-    f->dev->ops->activate(f->dev, f->c->activation, gate, up, (size_t)n * d_ff);
+    f->dev->ops->matmul(f->dev, to, in, n_in, x, 1, true);
+    f->dev->ops->activate(f->dev, f->c->activation, gate, gated ? up : NULL, (size_t)n * d_ff);
     for (int i = 0; i < n; i++) {
         const ig_matrix *down = &all[chosen[i]].down;
         f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, 1, true);
@@ -459,11 +462,12 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
 
 static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
-    if (ig_config_norms_first(f->c)) normalise(f, in, b->h, &w->ffn_norm);
+    bool is_there = w->n_experts > 0;
+    if (is_there && ig_config_norms_first(f->c)) normalise(f, in, b->h, &w->ffn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     ig_status status = take_weights(f, f->layer, IG_WEIGHTS_ALL, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
-    if (status) return status;
+    if (status || !is_there) return status;
     if (w->router.w)
         status = feed_experts(f, w, in, err);
     else

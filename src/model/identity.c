@@ -48,6 +48,7 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     const int64_t recurrence[] = {s->n_key_heads, s->n_value_heads, s->key_dim,
                                   s->value_dim,   s->n_taps,        s->is_tiled + 2 * s->has_gate_pairs + 4 * s->kind};
     if (c->n_recurrent) h = hash(hash(h, recurrence, sizeof recurrence), c->is_recurrent, (size_t)c->n_layers);
+    if (c->has_numbered_parts) h = hash(h, c->first_part, (size_t)c->n_layers * sizeof *c->first_part);
     for (int l = 0; l < c->n_layers; l++)
         if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));
     return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, sizeof c->rope_long) : h;

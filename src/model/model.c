@@ -339,8 +339,8 @@ static uint64_t count_private(const ig_model *m) {
 static uint64_t count_left_out(const ig_weights *w, const ig_config *c) {
     uint64_t experts = 0;
     if (!w->layers || !c->n_experts) return 0;
-    for (int l = c->n_plain_layers; l < c->n_layers; l++)
-        for (int e = 0; e < c->n_experts; e++) {
+    for (int l = 0; l < c->n_layers; l++)
+        for (int e = 0; w->layers[l].router.w && e < w->layers[l].n_experts; e++) {
             const ig_ffn *f = &w->layers[l].experts[e];
             experts += ig_matrix_bytes(&f->gate) + ig_matrix_bytes(&f->up) + ig_matrix_bytes(&f->down);
         }
@@ -380,7 +380,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .d_ff = c->d_ff,
         .n_experts = c->n_experts,
         .n_experts_used = c->n_experts_used,
-        .n_expert_layers = c->n_experts ? c->n_layers - c->n_plain_layers : 0,
+        .n_expert_layers = ig_config_expert_layers(c),
         .d_ff_shared = c->d_ff_shared,
         .n_vocab = m->has_weights ? c->n_vocab
                    : m->tokenizer ? ig_tokenizer_n_vocab(m->tokenizer)

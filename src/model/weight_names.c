@@ -151,6 +151,31 @@ static void name_granite4(ig_weight_names *n) {
     n->down = n->shared_down = "layers.%d.shared_mlp.output_linear";
 }
 
+static void name_nemotron(ig_weight_names *n) {
+    n->embed = "embeddings";
+    n->final_norm = "norm_f";
+    n->attn_norm = n->ffn_norm = "layers.%d.norm";
+    n->q = "layers.%d.mixer.q_proj";
+    n->k = "layers.%d.mixer.k_proj";
+    n->v = "layers.%d.mixer.v_proj";
+    n->o = "layers.%d.mixer.o_proj";
+    n->up = "layers.%d.mixer.up_proj";
+    n->down = "layers.%d.mixer.down_proj";
+    n->router = "layers.%d.mixer.gate";
+    n->router_bias = "layers.%d.mixer.gate.e_score_correction_bias";
+    n->expert_up = "layers.%d.mixer.experts.%d.up_proj";
+    n->expert_down = "layers.%d.mixer.experts.%d.down_proj";
+    n->shared_up = "layers.%d.mixer.shared_experts.up_proj";
+    n->shared_down = "layers.%d.mixer.shared_experts.down_proj";
+    n->mixed = "layers.%d.mixer.in_proj";
+    n->taps = "layers.%d.mixer.conv1d";
+    n->decay = "layers.%d.mixer.A_log";
+    n->decay_bias = "layers.%d.mixer.dt_bias";
+    n->skip = "layers.%d.mixer.D";
+    n->mixed_norm = "layers.%d.mixer.norm.weight";
+    n->mixed_out = "layers.%d.mixer.out_proj";
+}
+
 static void name_hunyuan(ig_weight_names *n) {
     n->q_norm = "layers.%d.self_attn.query_layernorm";
     n->k_norm = "layers.%d.self_attn.key_layernorm";
@@ -198,14 +223,15 @@ static const struct {
     {"hy_v3", name_hy_v3},
     {"minimax_m2", name_minimax_m2},
     {"mixtral", name_mixtral},
+    {"nemotron_h", name_nemotron},
     {"opt", name_opt},
     {"qwen3_5_moe_text", name_qwen3_5_moe},
 };
 
 /* By which of the embedding's names the file has. A model that also sees pictures has its text part inside. */
 static void choose_prefix(ig_weight_names *n, const ig_safetensors *st) {
-    static const char *const prefixes[] = {"model.", "model.decoder.", "decoder.", "model.language_model.",
-                                           "language_model.model."};
+    static const char *const prefixes[] = {
+        "model.", "model.decoder.", "decoder.", "model.language_model.", "language_model.model.", "backbone."};
     static const char inner_head[] = "language_model.lm_head.weight";
     char name[64];
     for (size_t i = 0; i < IG_COUNT(prefixes); i++) {
@@ -231,6 +257,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
         /* Some families' files call it after what it follows. */
         if (c->norm_order == IG_NORMS_BEFORE && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
             out->ffn_norm = "blk.%d.post_attention_norm";
+        if (c->has_numbered_parts) out->ffn_norm = out->attn_norm;
         if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";
         if (c->recurrence.has_gate_pairs) out->beta = "blk.%d.ssm_ba";
         if (strcmp(c->architecture, "hy_v3") == 0) out->router_bias = "blk.%d.exp_probs_b";

@@ -23,14 +23,16 @@ ig_status ig_weight_place_find(ig_weight_place *out, ig_matrix *m, const ig_weig
     return s;
 }
 
-ig_status ig_weight_place_find_ffn(ig_weight_place out[IG_FFN_MATRICES], size_t *room, ig_ffn *w,
+ig_status ig_weight_place_find_ffn(ig_weight_place out[IG_FFN_MATRICES], int *n, size_t *room, ig_ffn *w,
                                    const ig_weight_reader *r, ig_device *panels, ig_error *err) {
     ig_matrix *const of[IG_FFN_MATRICES] = {&w->gate, &w->up, &w->down};
     size_t sum = 0;
     ig_status s = IG_OK;
+    *n = 0;
     for (int i = 0; i < IG_FFN_MATRICES && !s; i++) {
-        s = ig_weight_place_find(&out[i], of[i], r, panels, err);
-        sum += out[i].room;
+        if (!of[i]->w) continue;
+        s = ig_weight_place_find(&out[*n], of[i], r, panels, err);
+        sum += out[(*n)++].room;
     }
     if (sum > *room) *room = sum;
     return s;

@@ -22,9 +22,10 @@ typedef struct ig_weight_place {
 ig_status ig_weight_place_find(ig_weight_place *out, ig_matrix *m, const ig_weight_reader *r, ig_device *panels,
                                ig_error *err);
 
-/* The same of an expert's gate, up and down; *room is raised to what they take where they are kept. */
+/* The same of an expert's gate, up and down, *n of which are there; *room is raised to what they take where they are
+ * kept. */
 enum { IG_FFN_MATRICES = 3 };
-ig_status ig_weight_place_find_ffn(ig_weight_place out[IG_FFN_MATRICES], size_t *room, ig_ffn *w,
+ig_status ig_weight_place_find_ffn(ig_weight_place out[IG_FFN_MATRICES], int *n, size_t *room, ig_ffn *w,
                                    const ig_weight_reader *r, ig_device *panels, ig_error *err);
 
 /* Points the matrix to its bytes in `room`, as its span was read there; NULL: to the map. */

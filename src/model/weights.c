@@ -22,7 +22,8 @@ typedef struct binder {
     ig_weight_names names;
     const char *path;
     size_t n_tensors;
-    bool *used; /* [n_tensors] */
+    bool *used;    /* [n_tensors] */
+    int n_experts; /* of the layers so far */
     ig_weights *w;
     ig_status status; /* the first failure */
     ig_error *err;
@@ -210,7 +211,7 @@ static void bind_ffn(binder *b, ig_ffn *f, int i, int d_ff) {
     if (c->is_gate_up_fused) {
         bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, (int[]){d_ff, d_ff}, 2, c->d_model);
     } else {
-        if (c->activation != IG_RELU) f->gate = bind_matrix(b, n->gate, i, d_ff, c->d_model);
+        if (ig_activation_is_gated(c->activation)) f->gate = bind_matrix(b, n->gate, i, d_ff, c->d_model);
         f->up = bind_matrix(b, n->up, i, d_ff, c->d_model);
     }
     f->down = bind_matrix(b, n->down, i, c->d_model, d_ff);
@@ -226,7 +227,7 @@ static void bind_shared(binder *b, ig_ffn *f, int i) {
         f->down = bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
         return;
     }
-    f->gate = bind_matrix(b, n->shared_gate, i, c->d_ff_shared, c->d_model);
+    if (ig_activation_is_gated(c->activation)) f->gate = bind_matrix(b, n->shared_gate, i, c->d_ff_shared, c->d_model);
     f->up = bind_matrix(b, n->shared_up, i, c->d_ff_shared, c->d_model);
     f->down = bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
 }
@@ -256,7 +257,8 @@ static void bind_expert_ffn(binder *b, ig_ffn *f, int layer, int e) {
         f->gate = rows_of(both, 0, c->d_ff);
         f->up = rows_of(both, c->d_ff, c->d_ff);
     } else {
-        f->gate = bind_expert(b, n->expert_gate, layer, e, c->d_ff, c->d_model);
+        if (ig_activation_is_gated(c->activation))
+            f->gate = bind_expert(b, n->expert_gate, layer, e, c->d_ff, c->d_model);
         f->up = bind_expert(b, n->expert_up, layer, e, c->d_ff, c->d_model);
     }
     f->down = bind_expert(b, n->expert_down, layer, e, c->d_model, c->d_ff);
@@ -287,6 +289,8 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
         bind_ffn(b, l->experts ? l->experts : &unused, i, is_plain ? c->d_ff_plain : c->d_ff);
         return;
     }
+    l->first_expert = b->n_experts;
+    b->n_experts += c->n_experts;
     l->router = bind_matrix(b, n->router, i, c->n_experts, c->d_model);
     l->router_bias = bind_router_bias(b, i);
     bind_shared(b, &l->shared, i);
@@ -387,19 +391,19 @@ static void bind_attention(binder *b, ig_layer *l, int i) {
 static void bind_layer(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
-    if (c->norm_order != IG_NORMS_OF_PARTS) {
-        l->attn_norm = bind_norm(b, n->attn_norm, i, 1);
-        l->ffn_norm = bind_norm(b, n->ffn_norm, i, 1);
-    }
-    if (c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_OF_PARTS) {
-        l->attn_norm_after = bind_norm(b, n->attn_norm_after, i, 1);
-        l->ffn_norm_after = bind_norm(b, n->ffn_norm_after, i, 1);
-    }
+    bool are_before = c->norm_order != IG_NORMS_OF_PARTS, are_numbered = c->has_numbered_parts,
+         are_after = c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_OF_PARTS;
+    int first = are_numbered ? c->first_part[i] : i, second = are_numbered ? first + 1 : i;
+    if (are_before) l->attn_norm = bind_norm(b, n->attn_norm, first, 1);
+    if (are_after) l->attn_norm_after = bind_norm(b, n->attn_norm_after, first, 1);
     if (c->is_recurrent[i])
-        bind_recurrence(b, l, i);
+        bind_recurrence(b, l, first);
     else
-        bind_attention(b, l, i);
-    bind_experts(b, l, i);
+        bind_attention(b, l, first);
+    if (c->has_no_ffn[i]) return;
+    if (are_before) l->ffn_norm = bind_norm(b, n->ffn_norm, second, 1);
+    if (are_after) l->ffn_norm_after = bind_norm(b, n->ffn_norm_after, second, 1);
+    bind_experts(b, l, second);
 }
 
 /* Of "longrope" files hold two sets, of which the one for long contexts is used throughout. */
@@ -429,6 +433,7 @@ static void bind_head(binder *b) {
 static void bind_all(binder *b) {
     const ig_config *c = b->c;
     ig_weights *w = b->w;
+    b->n_experts = 0;
     w->layers = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->layers);
     if (c->has_sink_scores) w->sink_scores = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->sink_scores);
     w->embed = bind_plain(b, make_name(b, b->names.embed, 0, ".weight").text, c->n_vocab, c->d_embed);
@@ -451,18 +456,18 @@ static void bind_all(binder *b) {
 /* Tensors that may be left over: layers that guess tokens ahead, what sees pictures, buffers that old checkpoints hold,
  * and copies of a tied embedding. */
 static bool is_harmless(const binder *b, const ig_tensor *t) {
-    size_t n = strlen(t->name), n_prefix = strlen(b->names.prefix);
+    size_t length = strlen(t->name), n_prefix = strlen(b->names.prefix);
     static const char inv_freq[] = ".rotary_emb.inv_freq";
     bool is_prefixed = strncmp(t->name, b->names.prefix, n_prefix) == 0;
-    int layer = -1;
-    if (is_prefixed && sscanf(t->name + n_prefix, b->g ? "blk.%4d." : "layers.%4d.", &layer) == 1 &&
-        layer >= b->c->n_layers && layer < b->c->n_layers + b->c->n_layers_left_out)
+    int layer = -1, n = b->c->has_numbered_parts ? b->c->n_parts : b->c->n_layers;
+    if (is_prefixed && sscanf(t->name + n_prefix, b->g ? "blk.%4d." : "layers.%4d.", &layer) == 1 && layer >= n &&
+        layer < n + b->c->n_layers_left_out)
         return true;
     if (b->g) return false;
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
     if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
-    if (n > sizeof inv_freq - 1 && strcmp(t->name + n - (sizeof inv_freq - 1), inv_freq) == 0) return true;
+    if (length > sizeof inv_freq - 1 && strcmp(t->name + length - (sizeof inv_freq - 1), inv_freq) == 0) return true;
     return b->w->is_tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&
            t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
 }

@@ -16,7 +16,7 @@ typedef struct ig_norm_weights {
     const float *w, *b;
 } ig_norm_weights;
 
-/* gate is absent for ReLU: up = fc1, down = fc2. */
+/* gate is absent where the activation takes none: up = fc1, down = fc2. */
 typedef struct ig_ffn {
     ig_matrix gate, up, down;
 } ig_ffn;
@@ -40,10 +40,10 @@ typedef struct ig_layer {
     const float *q_norm, *k_norm; /* [head_dim], or of all heads; NULL: none (ig_head_norm) */
     ig_matrix router;             /* [n_experts][d_model]; absent where one feed-forward layer is for all tokens */
     const float *router_bias;     /* [n_experts] counts where experts are chosen, not in their shares; NULL: none */
-    ig_ffn *experts;              /* [n_experts] */
-    int n_experts;
-    ig_ffn shared;         /* of all tokens, beside the experts; absent in most models */
-    ig_matrix shared_gate; /* [1][d_model] whose sigmoid is the share of that; absent: it is 1 */
+    ig_ffn *experts; /* [n_experts], of all layers one behind the other: this one's begin with `first_expert` */
+    int n_experts, first_expert; /* without a router 1, or 0: there is no feed-forward part */
+    ig_ffn shared;               /* of all tokens, beside the experts; absent in most models */
+    ig_matrix shared_gate;       /* [1][d_model] whose sigmoid is the share of that; absent: it is 1 */
 } ig_layer;
 
 typedef struct ig_weights {

@@ -279,7 +279,7 @@ static void operations_that_join(void **state) {
     (void)state;
     ig_matrix w = make_matrix(7, N_OUT, WIDE, NULL), w_down = make_matrix(7, N_OUT, HIDDEN, NULL);
     both norm = make_both(WIDE, 2);
-    for (int kind = 0; kind <= IG_RELU; kind++) {
+    for (int kind = 0; kind < IG_ACTIVATIONS; kind++) {
         uint64_t dice_before = dice.state, launches[2] = {0};
         float *before[9] = {NULL};
         for (int together = 0; together < 2; together++) {

@@ -159,7 +159,9 @@ static void check_decode_bytes(const ig_model *model) {
     ig_model_get_info(model, &info);
     for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
         if (strstr(t.name, "embed_positions.weight")) tables += t.bytes;
-        if (strstr(t.name, "embed_tokens.weight") || !strcmp(t.name, "token_embd.weight")) embedding = t.bytes;
+        if (strstr(t.name, "embed_tokens.weight") || strstr(t.name, "embeddings.weight") ||
+            !strcmp(t.name, "token_embd.weight"))
+            embedding = t.bytes;
         if (strstr(t.name, ".experts.") || strstr(t.name, "moe.input_linear") || strstr(t.name, "moe.output_linear") ||
             strstr(t.name, "_exps.weight"))
             experts += t.bytes;
@@ -334,6 +336,8 @@ int main(void) {
         MODEL("glm"),
         MODEL("granite4"),
         MODEL("granite4-h"),
+        MODEL("nemotron-h"),
+        MODEL("nemotron-h-moe"),
         MODEL("ernie4_5-moe"),
         MODEL("glm4"),
         MODEL("exaone4"),

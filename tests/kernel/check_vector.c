@@ -89,6 +89,11 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->relu(out, n);
     compare(c, "relu", out, want, n, 0, 0);
 
+    memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) want[i] = x[i] > 0 ? (double)x[i] * (double)x[i] : 0;
+    c->k->relu_squared(out, n);
+    compare(c, "relu_squared", out, want, n, 1e-7, 0);
+
     for (int i = 0; i < n; i++)
         if (check_int(c, 0, 7) == 0) x[i] = edges[check_int(c, 0, (int)IG_COUNT(edges) - 1)];
     memcpy(out, x, (size_t)n * sizeof *x);
@@ -121,6 +126,7 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->add(x, y, n);
     c->k->add_scaled(x, y, 2, n);
     c->k->relu(x, n);
+    c->k->relu_squared(x, n);
     c->k->sigmoid_mul(x, y, n);
     c->k->silu_mul(x, y, n);
     c->k->gelu_mul(x, y, n);
@@ -290,6 +296,9 @@ static void check_not_finite(check *c) {
             memcpy(y, x, (size_t)n * sizeof *y);
             c->k->relu(y, n);
             check_that(c, !isfinite(y[at]), "relu n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->relu_squared(y, n);
+            check_that(c, !isfinite(y[at]), "relu_squared n=%d: %g became %g", n, odd[j], y[at]);
             for (int k = 0; k < n; k++) y[k] = 1;
             c->k->add_scaled(y, x, 0, n);
             check_that(c, !isfinite(y[at]), "add_scaled n=%d: 0 times %g is %g", n, odd[j], y[at]);

@@ -265,6 +265,16 @@ static void reads_others(void **state) {
     assert_true(c.d_ff == 40 && c.d_ff_shared == 0 && c.n_experts == 0 && c.is_gate_up_fused);
     c = from_json("{\"model_type\":\"granitemoehybrid\"," GRANITE_4 ",\"num_local_experts\":4}");
     assert_true(c.n_experts == 4 && c.n_experts_used == 2 && c.d_ff_shared == 40);
+#define NEMOTRON LLAMA ",\"num_key_value_heads\":2,\"n_groups\":2,\"mamba_num_heads\":4,\"mlp_hidden_act\":\"relu2\""
+    c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON ",\"hybrid_override_pattern\":\"M-M*-M*\"}");
+    assert_true(c.n_layers == 5 && c.n_parts == 7 && c.n_recurrent == 3 && c.rope == IG_ROPE_NONE);
+    assert_true(!c.has_no_ffn[0] && c.has_no_ffn[1] && !c.has_no_ffn[2] && c.has_no_ffn[3] && c.has_no_ffn[4]);
+    assert_true(c.first_part[1] == 2 && c.first_part[2] == 3 && c.first_part[3] == 5 && !c.is_recurrent[2]);
+    assert_true(c.activation == IG_RELU_SQUARED && ig_config_expert_layers(&c) == 0);
+    c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON
+                  ",\"n_routed_experts\":4,\"moe_intermediate_size\":24,"
+                  "\"layers_block_type\":[\"linear_attention\",\"moe\",\"mamba\",\"attention\",\"moe\"]}");
+    assert_true(c.n_layers == 3 && ig_config_expert_layers(&c) == 2 && c.d_ff == 24 && c.d_ff_shared == 7688);
 #define MIXTURE LLAMA ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"n_routed_experts\":16"
     c = from_json("{\"model_type\":\"dots1\"," MIXTURE "}");
     assert_true(c.head_norm == IG_HEAD_NORM_EACH && c.n_plain_layers == 0 && c.is_share_of_all && c.d_ff_shared == 24);

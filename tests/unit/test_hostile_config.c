@@ -41,6 +41,9 @@ static void make_text(ig_buffer *b, const char *family, const char *key, const c
 
 #define LLAMA3(rest) "{\"rope_type\":\"llama3\"" rest "}"
 #define MAMBA "\"num_local_experts\":0,\"layer_types\":[\"mamba\",\"mamba\",\"attention\"]"
+#define NEMOTRON                                                                                             \
+    "\"hybrid_override_pattern\":\"ME*\",\"n_groups\":2,\"mamba_num_heads\":4,\"n_routed_experts\":4,\"moe_" \
+    "intermediate_size\":8"
 #define YARN(rest) "{\"rope_type\":\"yarn\"" rest "}"
 
 static const struct {
@@ -166,6 +169,21 @@ static const struct {
     {"granitemoehybrid", "mamba_proj_bias", "true,\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED, "'mamba_proj_bias'"},
     {"granitemoehybrid", "time_step_limit", "[0.001,0.1],\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED,
      "'time_step_limit'"},
+    {"nemotron_h", "layers_block_type", "[]", IG_E_FORMAT, "'layers_block_type' must be a list"},
+    {"nemotron_h", "layers_block_type", "3", IG_E_FORMAT, "'layers_block_type' must be a list"},
+    {"nemotron_h", "hybrid_override_pattern", "\"M*X\",\"num_key_value_heads\":2", IG_E_UNSUPPORTED,
+     "'hybrid_override_pattern' is 'X'"},
+    {"nemotron_h", "hybrid_override_pattern", "\"-M*\",\"num_key_value_heads\":2", IG_E_UNSUPPORTED, "follows none"},
+    {"nemotron_h", "hybrid_override_pattern", "\"M--*\",\"num_key_value_heads\":2", IG_E_UNSUPPORTED, "follows none"},
+    {"nemotron_h", "hybrid_override_pattern", "\"M-*E\",\"num_key_value_heads\":2", IG_E_UNSUPPORTED,
+     "experts in some"},
+    {"nemotron_h", "hybrid_override_pattern", "\"M-M\",\"num_key_value_heads\":2", IG_E_UNSUPPORTED,
+     "no layer attends"},
+    {"nemotron_h", "layers_block_type", "[\"mamba\",7,\"attention\"]", IG_E_UNSUPPORTED, "'layers_block_type' is '?'"},
+    {"nemotron_h", "mlp_hidden_act", "\"silu\"," NEMOTRON, IG_E_UNSUPPORTED, "'mlp_hidden_act' is 'silu'"},
+    {"nemotron_h", "moe_latent_size", "64," NEMOTRON, IG_E_UNSUPPORTED, "'moe_latent_size'"},
+    {"nemotron_h", "num_experts_per_tok", "5," NEMOTRON, IG_E_FORMAT, "'num_experts_per_tok'"},
+    {"nemotron_h", "n_group", "2," NEMOTRON, IG_E_UNSUPPORTED, "'n_group' is 'above 1'"},
     {"opt", "ffn_dim", NULL, IG_E_FORMAT, "'ffn_dim' is missing"},
     {"opt", "ffn_dim", "0", IG_E_FORMAT, "'ffn_dim' is 0"},
     {"opt", "word_embed_proj_dim", "-8", IG_E_FORMAT, "'word_embed_proj_dim' is -8"},

@@ -237,6 +237,8 @@ static __device__ __forceinline__ float activated(float gate, const float *up, s
     } else if constexpr (kind == IG_SWIGLU_OAI) {
         float g = fminf(gate, IG_OAI_LIMIT), u = fmaxf(fminf(up[i], IG_OAI_LIMIT), -IG_OAI_LIMIT);
         return g / (1.0f + expf(-IG_OAI_ALPHA * g)) * (u + 1) + (0 * gate + 0 * up[i]);
+    } else if constexpr (kind == IG_RELU_SQUARED) {
+        return (gate > 0 ? gate : 0.0f) * gate;
     } else {
         return (gate > 0 ? gate : 0.0f) + 0 * gate;
     }
@@ -323,7 +325,10 @@ static activations activations_of(ig_activation kind) {
             return activations{activate<IG_GELU_GATED>, activate_to_codes<IG_GELU_GATED>};
         case IG_SWIGLU_OAI:
             return activations{activate<IG_SWIGLU_OAI>, activate_to_codes<IG_SWIGLU_OAI>};
+        case IG_RELU_SQUARED:
+            return activations{activate<IG_RELU_SQUARED>, activate_to_codes<IG_RELU_SQUARED>};
         case IG_RELU:
+        case IG_ACTIVATIONS:
             break;
     }
     return activations{activate<IG_RELU>, activate_to_codes<IG_RELU>};
@@ -334,7 +339,7 @@ void ig_cuda_activate(ig_queue q, ig_activation kind, float *gate, const float *
 }
 
 bool ig_cuda_activate_codes(ig_queue q, ig_act_codes codes, const float *x, int n, int n_cols) {
-    for (int kind = 0; kind <= IG_RELU; kind++) {
+    for (int kind = 0; kind < IG_ACTIVATIONS; kind++) {
         activations a = activations_of((ig_activation)kind);
         const ig_command *last = ig_queue_last(q, IG_KERNEL(a.plain));
         if (!last || ig_command_value<float *>(last, 0) != x ||
