@@ -73,8 +73,7 @@ static void print_model(const ig_model_info *m) {
         printf("Attention     in %d layers; the others carry a state, %s of each sequence\n", m->n_attention_layers,
                ig_cli_size(state, m->state_bytes));
     char where[48] = "each layer";
-    if (m->n_expert_layers < m->n_layers)
-        snprintf(where, sizeof where, "each of %d layers", m->n_expert_layers);
+    if (m->n_expert_layers < m->n_layers) snprintf(where, sizeof where, "each of %d layers", m->n_expert_layers);
     if (m->n_experts)
         printf("Experts       %d in %s, %d for a token%s\n", m->n_experts, where, m->n_experts_used,
                m->d_ff_shared ? " and one for all" : "");

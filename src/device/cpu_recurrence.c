@@ -96,8 +96,8 @@ static void scale_to(float *to, const float *x, int n, float length) {
 static float softplus(float x) { return (x > 20 ? x : log1pf(expf(x))) + (x - x); }
 static float sigmoid(float x) { return 1 / (1 + expf(-x)) + (x - x); }
 
-/* A value head goes on by one token, of row `row`. */
-static void change_state(const recurrence_job *j, float *state, int row, int head) {
+/* A value head goes on by one token, of row `row`: its state is at `from`, and goes to `state`. */
+static void change_state(const recurrence_job *j, float *state, const float *from, int row, int head) {
     const ig_recurrence_shape *s = j->s;
     ig_recurrence_parts at = ig_recurrence_places(s);
     size_t h = (size_t)head, r = (size_t)row, n = (size_t)s->value_dim, gate = ig_recurrence_gate(s, r, head),
@@ -106,14 +106,14 @@ static void change_state(const recurrence_job *j, float *state, int row, int hea
     float *out = j->out + (r * (size_t)s->n_value_heads + h) * n;
     float share = softplus(j->alpha[gate] + j->w->decay_bias[h]), decay = expf(j->w->decay[h] * share);
     if (s->kind == IG_MAMBA_2) {
-        j->k->state_space(out, state, x + at.query + keys, x + at.key + keys, v, decay, share, j->w->skip[h],
+        j->k->state_space(out, state, from, x + at.query + keys, x + at.key + keys, v, decay, share, j->w->skip[h],
                           s->key_dim, s->value_dim);
         return;
     }
     float q[IG_RECURRENCE_DIMS], k[IG_RECURRENCE_DIMS];
     scale_to(q, x + at.query + keys, s->key_dim, 1 / sqrtf((float)s->key_dim));
     scale_to(k, x + at.key + keys, s->key_dim, 1);
-    j->k->delta_rule(out, state, q, k, v, decay, sigmoid(j->beta[gate]), s->key_dim, s->value_dim);
+    j->k->delta_rule(out, state, from, q, k, v, decay, sigmoid(j->beta[gate]), s->key_dim, s->value_dim);
 }
 
 /* Task: a value head of a job. */
@@ -127,12 +127,10 @@ static void recur_task(void *arg, int task, int thread) {
     (void)thread;
     if (!job->n) return;
     float *last = job->kept[job->n_kept - 1].state + at;
-    if (job->from)
-        memcpy(last, job->from + at, each * sizeof *last);
-    else
-        memset(last, 0, each * sizeof *last);
+    const float *from = job->from ? job->from + at : last;
+    if (!job->from) memset(last, 0, each * sizeof *last);
     for (int i = 0, kept = 0; i < job->n; i++) {
-        change_state(j, last, job->row + i, head);
+        change_state(j, last, i ? last : from, job->row + i, head);
         for (; kept < job->n_kept - 1 && job->kept[kept].after == i + 1; kept++)
             memcpy(job->kept[kept].state + at, last, each * sizeof *last);
     }

@@ -162,13 +162,13 @@ typedef struct ig_kernels {
      * are left out, and bias may be NULL. The same at every level. */
     void (*convolve)(float *out, const float *const *x, const float *w, const float *bias, size_t stride, int n_taps,
                      int n);
-    /* A token and a state S [n_keys][n], n a multiple of 16: S = decay * S, then S += k (beta (v - k S)), out = q S.
-     * The same at every level. */
-    void (*delta_rule)(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                       float beta, int n_keys, int n);
+    /* A token and a state S [n_keys][n], n a multiple of 16, which is at `from` (perhaps the same) and goes to `state`:
+     * S = decay * S, then S += k (beta (v - k S)), out = q S. The same at every level. */
+    void (*delta_rule)(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
+                       float decay, float beta, int n_keys, int n);
     /* Likewise S = decay S + k (share v), out = q S + skip v. */
-    void (*state_space)(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                        float share, float skip, int n_keys, int n);
+    void (*state_space)(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
+                        float decay, float share, float skip, int n_keys, int n);
     /* Rotates one head in place. cs = n_rot/2 cosines, then n_rot/2 sines. Half-split (NeoX, Hugging Face): pairs
      * (i, i + n_rot/2). Adjacent (GGUF's llama): pairs (2i, 2i + 1). */
     void (*rope_half)(float *x, const float *cs, int n_rot);

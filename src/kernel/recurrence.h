@@ -30,15 +30,17 @@ static inline void convolve(float *out, const float *const *x, const float *w, c
 typedef float columns __attribute__((vector_size(4 * LANES), aligned(4)));
 
 INLINE columns *columns_at(float *x) { return (columns *)(void *)x; }
+INLINE const columns *columns_from(const float *x) { return (const columns *)(const void *)x; }
 
-/* n_vectors of columns of a state, whose rows are `stride` apart. */
-INLINE void change_columns(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                           float beta, int n_keys, size_t stride, const int n_vectors) {
+/* n_vectors of columns of a state, whose rows are `stride` apart; as they are at `from`, which may be `state`. */
+INLINE void change_columns(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
+                           float decay, float beta, int n_keys, size_t stride, const int n_vectors) {
     columns read[MOST_VECTORS] = {0}, change[MOST_VECTORS], sum[MOST_VECTORS] = {0};
     for (int i = 0; i < n_keys; i++) {
         columns *row = columns_at(state + (size_t)i * stride);
+        const columns *old = columns_from(from + (size_t)i * stride);
         for (int j = 0; j < n_vectors; j++) {
-            columns x = row[j] * decay;
+            columns x = old[j] * decay;
             row[j] = x;
             read[j] += k[i] * x;
         }
@@ -57,15 +59,16 @@ INLINE void change_columns(float *out, float *state, const float *q, const float
 }
 
 /* The same where a token adds `change` times its key whatever the state is. */
-INLINE void add_columns(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                        float share, float skip, int n_keys, size_t stride, const int n_vectors) {
+INLINE void add_columns(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
+                        float decay, float share, float skip, int n_keys, size_t stride, const int n_vectors) {
     columns value[MOST_VECTORS], change[MOST_VECTORS], sum[MOST_VECTORS] = {0};
     memcpy(value, v, (size_t)n_vectors * sizeof *value);
     for (int j = 0; j < n_vectors; j++) change[j] = share * value[j];
     for (int i = 0; i < n_keys; i++) {
         columns *row = columns_at(state + (size_t)i * stride);
+        const columns *old = columns_from(from + (size_t)i * stride);
         for (int j = 0; j < n_vectors; j++) {
-            columns x = row[j] * decay + k[i] * change[j];
+            columns x = old[j] * decay + k[i] * change[j];
             row[j] = x;
             sum[j] += q[i] * x;
         }
@@ -74,22 +77,24 @@ INLINE void add_columns(float *out, float *state, const float *q, const float *k
     memcpy(out, sum, (size_t)n_vectors * sizeof *sum);
 }
 
-static inline void state_space(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                               float share, float skip, int n_keys, int n) {
+static inline void state_space(float *out, float *state, const float *from, const float *q, const float *k,
+                               const float *v, float decay, float share, float skip, int n_keys, int n) {
     enum { MOST = MOST_VECTORS * LANES };
     int j = 0;
     for (; j + MOST <= n; j += MOST)
-        add_columns(out + j, state + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, MOST_VECTORS);
-    for (; j < n; j += LANES) add_columns(out + j, state + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, 1);
+        add_columns(out + j, state + j, from + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, MOST_VECTORS);
+    for (; j < n; j += LANES)
+        add_columns(out + j, state + j, from + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, 1);
 }
 
-static inline void delta_rule(float *out, float *state, const float *q, const float *k, const float *v, float decay,
-                              float beta, int n_keys, int n) {
+static inline void delta_rule(float *out, float *state, const float *from, const float *q, const float *k,
+                              const float *v, float decay, float beta, int n_keys, int n) {
     enum { MOST = MOST_VECTORS * LANES };
     int j = 0;
     for (; j + MOST <= n; j += MOST)
-        change_columns(out + j, state + j, q, k, v + j, decay, beta, n_keys, (size_t)n, MOST_VECTORS);
-    for (; j < n; j += LANES) change_columns(out + j, state + j, q, k, v + j, decay, beta, n_keys, (size_t)n, 1);
+        change_columns(out + j, state + j, from + j, q, k, v + j, decay, beta, n_keys, (size_t)n, MOST_VECTORS);
+    for (; j < n; j += LANES)
+        change_columns(out + j, state + j, from + j, q, k, v + j, decay, beta, n_keys, (size_t)n, 1);
 }
 
 #endif

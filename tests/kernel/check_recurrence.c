@@ -77,11 +77,11 @@ static void want_state_space(double *out, double *state, const token *t) {
 }
 
 static void call_delta(const ig_kernels *k, const token *t, float *out, float *state) {
-    k->delta_rule(out, state, t->q, t->key, t->v, t->decay, t->share, t->n_keys, t->n);
+    k->delta_rule(out, state, state, t->q, t->key, t->v, t->decay, t->share, t->n_keys, t->n);
 }
 
 static void call_state_space(const ig_kernels *k, const token *t, float *out, float *state) {
-    k->state_space(out, state, t->q, t->key, t->v, t->decay, t->share, t->skip, t->n_keys, t->n);
+    k->state_space(out, state, state, t->q, t->key, t->v, t->decay, t->share, t->skip, t->n_keys, t->n);
 }
 
 typedef struct rule {
