@@ -155,7 +155,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     context.log_user = (void *)o;
     if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);
 
-    ig_cli_catch_interrupts();
+    ig_cli_catch_interrupts(false);
     ig_cli_progress bar = ig_cli_progress_start("loading", "bytes");
     ig_model_options model = ig_model_defaults();
     model.tokenizer_only = tokenizer_only;

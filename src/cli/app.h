@@ -41,8 +41,9 @@ bool ig_cli_make_folders(const char *path);
 
 /* ---- Ctrl-C -------------------------------------------------------------- */
 
-/* From here on the first SIGINT or SIGTERM is noted and the next one kills. Forgets one noted before. */
-void ig_cli_catch_interrupts(void);
+/* From here on the first SIGINT or SIGTERM is noted and the next one kills; the same for SIGHUP, if it is wanted. */
+void ig_cli_catch_interrupts(bool with_hangup);
+void ig_cli_forget_interrupt(void);
 int ig_cli_interrupted(void); /* the signal noted, or 0 */
 
 /* ---- progress ------------------------------------------------------------ */

@@ -166,7 +166,7 @@ int ig_cli_bench_server(const ig_cli_options *o) {
             ig_cli_complain(o, "--server: a request has a prompt and an answer: -p and -n must be 1 or more");
             return IG_EXIT_USAGE;
         }
-    ig_cli_catch_interrupts();
+    ig_cli_catch_interrupts(false);
     const char *key = o->api_key ? o->api_key : ig_cli_read_environment().api_key;
     const ig_eval_load_options options = {
         .url = o->server, .key = key, .model = o->model, .seed = b.seed, .progress = on_request, .user = &b};

@@ -410,7 +410,7 @@ int ig_cli_source_get(char *path, size_t cap, const ig_cli_source *s, const ig_c
     if (!ig_cli_make_folders(path))
         return ig_cli_complain(o, "%s: its folder cannot be made: %s", path, strerror(errno));
 
-    ig_cli_catch_interrupts();
+    ig_cli_catch_interrupts(false);
     int lock = take_lock(&d, lock_path);
     if (lock < 0)
         return ig_cli_interrupted() ? interrupted(&d) : ig_cli_complain(o, "%s: %s", lock_path, strerror(errno));

@@ -102,7 +102,7 @@ ig_cli_read ig_cli_reader_next(ig_cli_reader *r, const char **message) {
     bool quoted = false, continues = true;
     ig_cli_read got = IG_READ_MESSAGE;
     if (ig_cli_interrupted()) ig_cli_key(0); /* drops what was typed before that, as the terminal does */
-    ig_cli_catch_interrupts();
+    ig_cli_forget_interrupt();
     m->n = 0;
     for (r->goes_on = false; continues; r->goes_on = true) {
         const char *line;

@@ -69,15 +69,19 @@ static void note_interrupt(int number) {
     interrupt_signal = number;
 }
 
-void ig_cli_catch_interrupts(void) {
+void ig_cli_catch_interrupts(bool with_hangup) {
     /* No SA_RESTART: reading from a terminal or pipe must end too. */
     struct sigaction action = {.sa_handler = note_interrupt};
+    struct sigaction hup;
     main_thread = pthread_self();
-    interrupt_signal = 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    bool is_ignored = sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler == SIG_IGN; /* by nohup */
+    if (with_hangup && !is_ignored) sigaction(SIGHUP, &action, NULL);
 }
+
+void ig_cli_forget_interrupt(void) { interrupt_signal = 0; }
 
 int ig_cli_interrupted(void) { return interrupt_signal; }
 

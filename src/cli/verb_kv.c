@@ -262,7 +262,7 @@ int ig_cli_kv(const ig_cli_options *given) {
     }
     int code = check_options(o, o->rest);
     if (code) return code;
-    ig_cli_catch_interrupts();
+    ig_cli_catch_interrupts(false);
     if (ig_stored_open(&stored, o->kv_store, actions[i].write, &err)) return ig_cli_fail(o, &err);
     code = actions[i].run(o, stored);
     ig_stored_close(stored);

@@ -144,12 +144,15 @@ static int open_and_serve(const ig_cli_options *o) {
     ig_server *server;
     ig_error err = {0};
     int code = listen_options(&options, o);
+    /* From here on there may be a socket in the file system, which does not stay behind. */
+    ig_cli_catch_interrupts(!o->api_key_file);
     if (!code && ig_server_open(&server, &options, &err)) code = ig_cli_fail(o, &err);
     if (code) return code;
     code = ig_cli_open(&app, o, false);
     /* Until here they end the start; one that comes later ends the server once it has started. */
     hold(SIGINT);
     hold(SIGTERM);
+    hold(SIGHUP);
     if (!code && ig_cli_interrupted()) code = ig_cli_fail(o, &(ig_error){IG_E_INTERRUPTED, "interrupted"});
     if (!code) code = serve(server, &options, &app);
     ig_server_close(server);

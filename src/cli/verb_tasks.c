@@ -146,7 +146,7 @@ static int write_all(making *m, const ig_cli_options *o) {
 int ig_cli_tasks(const ig_cli_options *o) {
     making m = {.app = {.o = o}};
     int code = open_filler(&m, o);
-    ig_cli_catch_interrupts();
+    ig_cli_catch_interrupts(false);
     if (!code && o->model) code = ig_cli_open(&m.app, o, true);
     if (!code && o->model && !m.app.info.has_tokenizer) code = ig_cli_complain(o, "%s has no tokenizer", m.app.path);
     if (!code) code = write_all(&m, o);

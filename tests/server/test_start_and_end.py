@@ -43,6 +43,24 @@ def test_signal_ends_the_start(program, served, number):
             p.communicate()
 
 
+@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+def test_no_socket_stays_behind(program, model, tmp_path, number):
+    """Whenever the signal comes once the socket is there: mostly while the model is opened."""
+    path = tmp_path / "socket"
+    for i in range(20):
+        p = program.start("serve", "-m", model, "-t", 2, "-c", 256, "--unix", path)
+        while not path.exists():
+            assert p.poll() is None, p.stderr.read()
+        time.sleep(i * 0.001)
+        p.send_signal(number)
+        try:
+            assert p.wait(20) in (0, 130), (i, p.stderr.read())
+            assert not path.exists(), i
+        finally:
+            p.kill()
+            p.communicate()
+
+
 def test_says_that_it_is_loading(program, model):
     """From its first moment on whoever asks gets an answer, and is told to come back until the model is there."""
     with socket.create_server(("127.0.0.1", 0)) as free:
