@@ -81,6 +81,8 @@ int ig_cli_read_grammar(char **gbnf, const ig_cli_options *o);
 /* Opens a file to write to, after the check that it is none that the verb reads: `model` (NULL: none), or what options
  * name; exit code. */
 int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path);
+/* Closes it. A plain file that is not whole, because of the failure `code` or one here, is removed; exit code. */
+int ig_cli_end_file(FILE *f, const ig_cli_options *o, const char *path, int code);
 int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *path);
 
 /* Writes text to standard output. On a terminal control characters other than newline and tab are

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -113,5 +114,15 @@ int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, c
     if (*out) return IG_EXIT_OK;
     code = ig_cli_fail_file(o, path);
     if (fd >= 0) close(fd);
+    return code;
+}
+
+int ig_cli_end_file(FILE *f, const ig_cli_options *o, const char *path, int code) {
+    struct stat st;
+    errno = 0;
+    if (fclose(f) != 0 && !code) code = ig_cli_complain(o, "%s: %s", path, errno ? strerror(errno) : "writing failed");
+    char *file = code ? realpath(path, NULL) : NULL; /* what a link names */
+    if (file && stat(file, &st) == 0 && S_ISREG(st.st_mode)) unlink(file);
+    free(file);
     return code;
 }

@@ -11,8 +11,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 typedef struct logits_file {
     FILE *f;
@@ -84,10 +82,10 @@ int ig_cli_logits(const ig_cli_options *o) {
         if (!code) {
             /* malloc aligned the file's bytes for any type. */
             code = compute(&app, (const int32_t *)(const void *)file.data, (int)(file.n / sizeof(int32_t)), f);
-            int closed = to_stdout ? fflush(f) : fclose(f);
-            if (!code && closed != 0) code = ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
-            struct stat st;
-            if (code && !to_stdout && stat(o->output, &st) == 0 && S_ISREG(st.st_mode)) unlink(o->output);
+            if (!to_stdout)
+                code = ig_cli_end_file(f, o, o->output, code);
+            else if (fflush(f) != 0 && !code)
+                code = ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
         }
     }
     free(file.data);

@@ -138,9 +138,7 @@ static int write_all(making *m, const ig_cli_options *o) {
     if (is_file) code = ig_cli_create_file(&m->out, o, NULL, o->output);
     if (code) return code;
     code = make_all(m, o);
-    errno = 0;
-    if (is_file && fclose(m->out) != 0 && !code) code = fail_writing(m, o);
-    return code;
+    return is_file ? ig_cli_end_file(m->out, o, o->output, code) : code;
 }
 
 int ig_cli_tasks(const ig_cli_options *o) {

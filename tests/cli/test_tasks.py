@@ -3,6 +3,9 @@
 import hashlib
 import json
 import re
+import resource
+import signal
+import time
 
 import pytest
 from conftest import make_model, one_line
@@ -168,3 +171,22 @@ def test_help_names_every_task(program):
         assert re.search(rf"^ +{task} ", text, re.M)
     status, _, err = program("tasks", "--task", "x")
     assert status == 2 and "niah_single_1" in one_line(err)
+
+
+@pytest.mark.parametrize("by_link", (False, True))
+def test_what_is_cut_off_does_not_stay(program, tmp_path, by_link):
+    """A file that may not grow so long, or a run that is interrupted, leaves nothing that looks like a task file."""
+    made, name = tmp_path / "made", tmp_path / "name" if by_link else tmp_path / "made"
+    if by_link:
+        name.symlink_to(made)
+    args = "tasks", "-c", 9000, "-n", 3, "-o", name
+    p = program.start(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)))
+    err = p.communicate(timeout=60)[1]
+    assert p.returncode == 1 and one_line(err) == f"infinigen tasks: {name}: File too large\n" and not made.exists()
+    p = program.start("tasks", "-c", 9000, "-n", 100000, "-o", name)
+    while not made.exists() or not made.stat().st_size:
+        assert p.poll() is None
+        time.sleep(0.005)
+    p.send_signal(signal.SIGINT)
+    err = p.communicate(timeout=60)[1]
+    assert p.returncode == 130 and "interrupted" in one_line(err) and not made.exists()
