@@ -32,6 +32,7 @@ enum {
     AT_SHAPE = 24, /* layers, heads, head_dim, rank, context */
     AT_KIND = 44,
     AT_CHECKSUM = 48,
+    AT_ZERO = 56,
     MAX_LAYERS = 512,
     MAX_HEADS = 1 << 16,
 };
@@ -88,6 +89,9 @@ static ig_status read_header(ig_sketch_shape *s, const uint8_t *data, size_t n_b
         *fields[i] = v <= IG_CTX_MAX ? (int)v : -1;
     }
     s->model = ig_get_u64(data + AT_MODEL);
+    if (ig_get_u64(data + AT_ZERO))
+        return ig_fail(err, IG_E_FORMAT, "%s: sketch file is damaged: bytes %d to %d of its header are not zero", name,
+                       AT_ZERO, HEADER - 1);
     if (!is_possible(s)) return ig_fail(err, IG_E_FORMAT, "%s: sketch file with an impossible shape", name);
     size_t wanted = ig_sketch_file_bytes(s);
     if (n_bytes != wanted)
