@@ -128,7 +128,8 @@ typedef struct ig_stored_health {
 IG_API ig_status ig_stored_verify(ig_stored_health *out, ig_stored *stored, ig_stored_fn damaged,
                                   ig_progress_fn progress, void *user, ig_error *err);
 
-/* What a call has removed. */
+/* What a call has removed. The first one's bytes have those in them that ig_stored_open() gave back, of what is damaged
+ * or was never finished. */
 typedef struct ig_stored_freed {
     uint64_t n_pieces, n_notes, bytes;
 } ig_stored_freed;

@@ -26,7 +26,8 @@ typedef struct removal {
 static ig_status begin(removal *r, ig_stored_freed *out, ig_prefix_store *s, ig_error *err) {
     *out = (ig_stored_freed){0};
     if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
-    *r = (removal){.s = s, .out = out, .before = s->bytes, .n_begun = -1};
+    *r = (removal){.s = s, .out = out, .before = s->bytes + s->cleared, .n_begun = -1};
+    s->cleared = 0; /* is reported once */
     ig_prefix_mute_begin(&r->mute);
     ig_prefix_enter(s);
     return IG_OK;

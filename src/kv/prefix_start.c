@@ -48,6 +48,19 @@ static uint64_t add_pieces(ig_prefix_store *s, ig_prefix_scan *scan, int64_t use
     return n_pieces;
 }
 
+/* Room on the disk. Holes take none. */
+static uint64_t room_of(const struct stat *st) {
+    uint64_t taken = (uint64_t)st->st_blocks * 512, size = (uint64_t)st->st_size;
+    return taken < size ? taken : size;
+}
+
+/* A file that is nobody's. */
+static void remove_file(ig_prefix_store *s, const char *name) {
+    struct stat st;
+    bool is_there = fstatat(s->dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (unlinkat(s->dir.fd, name, 0) == 0 && is_there) s->cleared += room_of(&st);
+}
+
 /* Takes a file of pieces in by its headers. One in which there is nothing is removed by who can. */
 static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
     struct stat st;
@@ -55,15 +68,15 @@ static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
     if (ig_prefix_open(&s->dir, name, ig_prefix_is_writer(s), &scan.fd, &st) != 0) return;
     scan.n_bytes = (uint64_t)st.st_size;
     int64_t used = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
-    uint64_t n_pieces = add_pieces(s, &scan, used);
+    uint64_t before = room_of(&st), n_pieces = add_pieces(s, &scan, used);
     if (fstat(scan.fd, &st) != 0) st.st_blocks = 0;
     close(scan.fd);
     if (!n_pieces && !scan.n_foreign && !scan.e && !s->index.failed && ig_prefix_is_writer(s)) {
-        unlinkat(s->dir.fd, name, 0);
+        remove_file(s, name);
         return;
     }
-    uint64_t taken = (uint64_t)st.st_blocks * 512; /* holes take no room */
-    if (taken > scan.n_bytes) taken = scan.n_bytes;
+    uint64_t taken = room_of(&st);
+    if (taken < before) s->cleared += before - taken;
     uint64_t size = scan.e ? scan.offset : scan.n_bytes; /* of another size: the next start reads it anew */
     ig_prefix_index_do(&s->index, IG_Q_ADD_FILE, "iii", (int64_t)file, (int64_t)size, (int64_t)taken);
     if (file > s->last_file) s->last_file = file;
@@ -102,7 +115,7 @@ static ig_status take_directory(ig_prefix_store *s, ig_error *err) {
         const char *name = entry->d_name;
         uint64_t file;
         ig_prefix_name kind = ig_prefix_name_kind(name, &file);
-        if (kind == IG_PREFIX_TMP && ig_prefix_is_writer(s)) unlinkat(s->dir.fd, name, 0);
+        if (kind == IG_PREFIX_TMP && ig_prefix_is_writer(s)) remove_file(s, name);
         if (kind == IG_PREFIX_NOTE) take_note(s, name);
         if (kind != IG_PREFIX_PIECES || is_known(s, file, name)) continue;
         ig_prefix_drop_file(s, (int64_t)file);

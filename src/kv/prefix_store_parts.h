@@ -43,6 +43,7 @@ struct ig_prefix_store {
     double first_touch; /* monotonic seconds */
     int64_t last_time;  /* the last time of use that was given */
     uint64_t bytes;     /* of data files; without the one that grows */
+    uint64_t cleared;   /* bytes that the start gave back, of what is damaged or was never finished */
     ig_prefix_store_stats stats;
 };
 

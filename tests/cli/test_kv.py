@@ -141,9 +141,9 @@ def test_verify(program, store):
 
 
 def test_gc(program, store):
-    (store / "kv-0000000000000009.igkv.tmp").write_bytes(b"torn")
+    (store / "kv-0000000000000009.igkv.tmp").write_bytes(b"torn" * 2000)
     (store / "mine.txt").write_text("not of the store")
-    assert kv(program, "gc", "--kv-store", store).startswith("removed 0 pieces, 0 B; 86.0 kB in 5 pieces are left")
+    assert kv(program, "gc", "--kv-store", store).startswith("removed 0 pieces, 8.0 kB; 86.0 kB in 5 pieces are left")
     assert not (store / "kv-0000000000000009.igkv.tmp").exists() and (store / "mine.txt").exists()
     report = json.loads(kv(program, "gc", "--kv-store", store, "--kv-store-size", "60K", "--json"))
     assert report["removed_pieces"] == 2 and report["pieces"] == 3 and report["bytes"] == 3 * RECORD + 4096 + 13
@@ -151,6 +151,18 @@ def test_gc(program, store):
     assert {p["id"] for p in listed(program, store)["prefixes"]} == {piece_id(n).hex() for n in (4, 5)}
     assert json.loads(kv(program, "gc", "--kv-store", store, "--kv-store-size", "1", "--json"))["pieces"] == 0
     assert [n["name"] for n in listed(program, store)["notes"]] == ["talk"]
+
+
+def test_gc_tells_what_damage_took(program, store):
+    """What is damaged leaves when the files are read anew: before anything else does, but its room counts."""
+    with open(store / "kv-00000000000003e8.igkv", "r+b") as f:  # without it the third piece has no beginning
+        f.seek(RECORD + 100)
+        f.write(b"x")
+    (store / "kv-00000000000003ea.igkv").write_bytes(b"y" * RECORD)
+    report = json.loads(kv(program, "gc", store, "--json"))
+    assert report["removed_pieces"] == 1 and report["pieces"] == 2
+    assert report["freed_bytes"] == 3 * RECORD and report["bytes"] == 2 * RECORD + 4096 + 13
+    assert kv(program, "gc", store).startswith("removed 0 pieces, 0 B;")
 
 
 def test_rm(program, store):
