@@ -19,7 +19,7 @@ struct ig_api {
     bool (*read)(ig_exchange *x);
     /* All of it, after the end; NULL: no memory. */
     json_t *(*reply)(ig_exchange *x);
-    /* Adds the events for a chat's chunk, whose choice this is, which it takes; and those after the last one. False: no
+    /* Adds the events for a chunk, whose choice this is, which it takes; and those after the last one. False: no
      * memory. */
     bool (*tell)(ig_exchange *x, json_t *choice);
     bool (*end)(ig_exchange *x);

@@ -291,7 +291,6 @@ static bool read_stream(ig_exchange *x) {
     static const char *const known[] = {"include_usage", "continuous_usage_stats", NULL};
     const json_t *o = ig_field(x->body, "stream_options");
     if (!ig_field_bool(x->call, x->body, "stream", &x->is_stream)) return false;
-    if (x->api->is_infill && x->is_stream) return ig_refuse(x->call, 400, "stream", "stream is not supported here");
     if (!o) return true;
     if (!json_is_object(o)) return ig_refuse(x->call, 400, "stream_options", "stream_options must be an object");
     if (!x->is_stream) return ig_refuse(x->call, 400, "stream_options", "stream_options wants stream to be true");

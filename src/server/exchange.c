@@ -193,6 +193,12 @@ static bool add_to_text(ig_choice *k, const char *text, size_t n) {
     return true;
 }
 
+/* Of /infill, where a line is what is wanted most. */
+static bool takes_too_long(const ig_choice *k) {
+    double most = k->exchange->most_seconds;
+    return most > 0 && k->last_token - k->first_token > most && memchr(k->text, '\n', k->n_text);
+}
+
 /* ---- callbacks, on the scheduler's thread --------------------------------------------------------- */
 
 static bool on_text(void *user, const char *text, size_t n) {
@@ -203,6 +209,8 @@ static bool on_text(void *user, const char *text, size_t n) {
     /* Who does not read is not waited for. */
     size_t told = k->n_sent < k->n_echo ? k->n_echo : k->n_sent;
     bool stops = k->has_failed || (x->is_stream && k->n_text - told > IG_SERVER_UNSENT_MAX);
+    k->is_late = !stops && takes_too_long(k);
+    stops |= k->is_late;
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     return stops;
@@ -211,10 +219,12 @@ static bool on_text(void *user, const char *text, size_t n) {
 static void note_times(ig_choice *k) {
     ig_server *s = k->exchange->call->server;
     double now = ig_server_seconds();
-    if (k->n_seen == 1)
+    if (k->n_seen == 1) {
+        k->first_token = now;
         ig_server_note_time(s, &s->numbers.first_token, now - k->exchange->call->began);
-    else
+    } else {
         ig_server_note_time(s, &s->numbers.between_tokens, now - k->last_token);
+    }
     k->last_token = now;
 }
 
@@ -250,6 +260,7 @@ static void on_end(void *user, const ig_request_result *result) {
     ig_server_see_failure(x->call->server, &result->error);
     pthread_mutex_lock(&x->lock);
     k->result = *result;
+    if (k->is_late && result->finish == IG_FINISH_INTERRUPTED) k->result.finish = IG_FINISH_LENGTH;
     k->has_ended = true;
     x->n_ended++;
     pthread_cond_broadcast(&x->changed);
@@ -403,7 +414,12 @@ static void complete(ig_call *c, ig_exchange *x) {
 
 static const ig_api chat = {.prefix = "chatcmpl-", .is_chat = true},
                     completions = {.prefix = "cmpl-", .read = read_prompts},
-                    infill = {.prefix = "cmpl-", .is_infill = true, .read = ig_infill_read, .reply = ig_infill_json};
+                    infill = {.prefix = "cmpl-",
+                              .is_infill = true,
+                              .read = ig_infill_read,
+                              .reply = ig_infill_json,
+                              .tell = ig_infill_tell,
+                              .end = ig_infill_end};
 
 void ig_route_chat(ig_call *c) { complete(c, open_exchange(c, &chat)); }
 void ig_route_completions(ig_call *c) { complete(c, open_exchange(c, &completions)); }

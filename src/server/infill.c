@@ -5,6 +5,7 @@
  */
 #include "server/parts.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,9 @@ bool ig_infill_prompt(ig_exchange *x, const ig_infill *in) {
 bool ig_infill_read(ig_exchange *x) {
     const char *before = "", *after = "", *line = "";
     const json_t *extras = ig_field(x->body, "input_extra");
+    int64_t most_ms = 0;
+    if (!ig_field_int(x->call, x->body, "t_max_predict_ms", -1, INT_MAX, &most_ms)) return false;
+    x->most_seconds = most_ms > 0 ? (double)most_ms / 1e3 : 0;
     if (!ig_field_text(x->call, x->body, "input_prefix", &before) ||
         !ig_field_text(x->call, x->body, "input_suffix", &after) || !ig_field_text(x->call, x->body, "prompt", &line))
         return false;
@@ -186,10 +190,30 @@ json_t *ig_infill_json(ig_exchange *x) {
     const char *end = r->finish == IG_FINISH_END ? "eos" : r->finish == IG_FINISH_STOP ? "word" : "limit";
     size_t n_text = x->only_reads ? 0 : k->n_text;
     int n_tokens = x->only_reads ? 0 : r->n_tokens;
-    json_t *text = ig_text_stringn(k->text ? k->text : "", n_text);
+    json_t *text = ig_text_stringn(k->text ? k->text : "", x->is_stream ? 0 : n_text); /* or else it has been told */
     return json_pack("{s:i, s:o, s:b, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content", text,
                      "stop", 1, "stop_type", end, "model", x->call->server->o->alias, "tokens_predicted", n_tokens,
                      "tokens_evaluated", r->n_prompt, "tokens_cached", r->n_prompt + n_tokens, "truncated", 0,
                      "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k),
                      "infinigen", ig_choice_cost(k));
+}
+
+bool ig_infill_tell(ig_exchange *x, json_t *choice) {
+    bool is_last = json_is_string(json_object_get(choice, "finish_reason")), ok = true;
+    json_t *text = json_object_get(choice, "text");
+    if (is_last)
+        ok = ig_stream_event(x, NULL, ig_infill_json(x));
+    else if (!x->only_reads && json_string_length(text))
+        ok = ig_stream_event(
+            x, NULL,
+            json_pack("{s:i, s:O, s:b, s:i, s:i}", "index", 0, "content", text, "stop", 0, "tokens_predicted",
+                      x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids));
+    json_decref(choice);
+    return ok;
+}
+
+/* Nothing follows the event that says "stop". */
+bool ig_infill_end(ig_exchange *x) {
+    (void)x;
+    return true;
 }

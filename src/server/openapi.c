@@ -88,7 +88,8 @@ static const char infill_body[] =
     "{\"type\":\"object\",\"properties\":{\"input_prefix\":" TEXT ",\"input_suffix\":" TEXT ",\"prompt\":" TEXT
     ",\"input_extra\":{\"type\":[\"array\",\"null\"],\"maxItems\":1024,\"items\":{\"type\":\"object\",\"required\":"
     "[\"text\"],\"properties\":{\"filename\":{\"type\":\"string\"},\"text\":{\"type\":\"string\"}}}}"
-    ",\"n_predict\":" WHOLE("-1", "2147483647") ",\"model\":" SCHEMA("Model") "}" OTHERS;
+    ",\"n_predict\":" WHOLE("-1", "2147483647") ",\"t_max_predict_ms\":" WHOLE(
+        "-1", "2147483647") ",\"model\":" SCHEMA("Model") "}" OTHERS;
 static const char tokenize_body[] =
     "{\"type\":\"object\",\"properties\":{\"content\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"}"
     "," CONVERSATION ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL ",\"parse_special\":" BOOL

@@ -416,8 +416,9 @@ typedef struct ig_choice {
     bool has_begun;      /* its first chunk was sent */
     bool has_ended, is_told;
     bool has_failed; /* no memory for what came */
+    bool is_late;    /* it ends by most_seconds */
     int n_seen;      /* tokens, for usage on the way */
-    double last_token;
+    double first_token, last_token;
     ig_request_result result;
 } ig_choice;
 
@@ -453,8 +454,9 @@ typedef struct ig_exchange {
     json_t *given;   /* the body as it came; `body` is what it asks of a chat, if it is translated */
     bool only_reads; /* no answer is wanted: the token that is made nevertheless is not told */
     bool is_stream, has_usage, has_running_usage, is_echo, names_tokens;
-    int n_top; /* -1: no logprobs */
-    int n;     /* choices of a prompt */
+    int n_top;           /* -1: no logprobs */
+    int n;               /* choices of a prompt */
+    double most_seconds; /* from the first token on, for an answer that has come to its second line; 0: no limit */
     char id[48];
     int64_t created;
     ig_request_options ask; /* of all */
@@ -510,6 +512,9 @@ bool ig_infill_prompt(ig_exchange *x, const ig_infill *in);
 /* The same of a body of /infill, and its reply. */
 bool ig_infill_read(ig_exchange *x);
 json_t *ig_infill_json(ig_exchange *x);
+/* Its events, as ig_api has them. */
+bool ig_infill_tell(ig_exchange *x, json_t *choice);
+bool ig_infill_end(ig_exchange *x);
 
 /* ---- its reply (choice_json.c, stream.c) -------------------------------------------------------------------- */
 

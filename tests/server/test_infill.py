@@ -41,7 +41,7 @@ def test_the_prompt(coder):
     before, after = "one <|fim_suffix|> two ", " three"
     wanted = answer(coder, [*coder.bos, PREFIX, *ids(coder, before), SUFFIX, *ids(coder, after), MIDDLE], 9)
     status, reply, _ = coder.ask("/infill", {"input_prefix": "one <|fim_suffix|>", "prompt": " two ", "input_suffix": after, "n_predict": 9,
-                                             "samplers": ["top_k", "infill"], "t_max_predict_ms": 500, "cache_prompt": True, **HOW})
+                                             "samplers": ["top_k", "infill"], "t_max_predict_ms": 60000, "cache_prompt": True, **HOW})
     assert status == 200 and (reply["content"], reply["tokens_evaluated"]) == wanted
     assert reply["tokens_predicted"] == 9 and reply["stop"] and reply["stop_type"] == "limit" and reply["timings"]["predicted_n"] == 9
     status, reply, _ = coder.ask(TEXT, {"prompt": before, "suffix": after, "max_tokens": 9, **HOW})
@@ -82,9 +82,42 @@ def test_only_reading(coder):
     assert coder.ask("/infill", {**ask, "n_predict": 3})[1]["timings"]["cache_n"] >= 64
 
 
+def events(server, body):
+    """As llama-server streams what is not OpenAI's: nothing follows the event that says "stop"."""
+    status, text, headers = server.ask("/infill", {**body, "stream": True})
+    assert status == 200 and headers["content-type"].startswith("text/event-stream")
+    found = [e for e in text.split("\n\n") if e and not e.startswith(":")]
+    assert all(e.startswith("data: {") for e in found)
+    found = [json.loads(e[6:]) for e in found]
+    assert [e["stop"] for e in found] == [False] * (len(found) - 1) + [True]
+    return found
+
+
+def test_streams(coder):
+    ask = {"input_prefix": "one two", "input_suffix": " three", "n_predict": 30, **HOW}
+    whole = coder.ask("/infill", ask)[1]
+    told = events(coder, ask)
+    assert len(told) > 1 and "".join(e["content"] for e in told) == whole["content"]
+    same = "tokens_predicted", "tokens_evaluated", "stop_type", "has_new_line", "model"
+    assert told[-1]["content"] == "" and [told[-1][k] for k in same] == [whole[k] for k in same]
+    assert all(0 < e["tokens_predicted"] <= 30 and e["tokens_evaluated"] == whole["tokens_evaluated"] for e in told)
+    only, = events(coder, {**ask, "n_predict": 0})
+    assert only["content"] == "" and only["tokens_predicted"] == 0
+
+
+def test_time_is_limited(coder):
+    """Once there is a line: what comes behind it is not waited for."""
+    for text, is_cut in (("\n", True), ("a", False)):
+        (token,) = ids(coder, text)
+        ask = {"input_prefix": "a", "n_predict": 200, "logit_bias": {str(token): 100}, "t_max_predict_ms": 1, **HOW}
+        for reply in (coder.ask("/infill", ask)[1], events(coder, ask)[-1]):
+            assert reply["stop_type"] == "limit" and reply["has_new_line"] == is_cut
+            assert (reply["tokens_predicted"] < 200) == is_cut
+
+
 def test_refused(coder, program, tmp_path):
     for body, field in (({"input_extra": [{}]}, "input_extra"), ({"input_extra": {}}, "input_extra"), ({"input_prefix": 3}, "input_prefix"),
-                        ({"stream": True}, "stream"), ({"n": 2}, "n"), ({"messages": [{}]}, "messages")):
+                        ({"t_max_predict_ms": "a"}, "t_max_predict_ms"), ({"n": 2}, "n"), ({"messages": [{}]}, "messages")):
         status, reply, _ = coder.ask("/infill", {"input_prefix": "a", "n_predict": 1, **body})
         assert status == 400 and reply["error"]["param"] == field, (body, reply)
     for body, field in (({"prompt": ["a"]}, "prompt"), ({"echo": True}, "echo"), ({"suffix": 3}, "suffix")):
