@@ -102,6 +102,37 @@ static ig_j_value call_namespace(ig_j_render *r, ig_j_call *c) {
     return (ig_j_value){.kind = IG_J_NAMESPACE, .names = names};
 }
 
+static ig_j_value new_cycler(ig_j_render *r, ig_j_list items) {
+    ig_j_cycler *y = ig_j_take(r, sizeof *y);
+    if (!y) return ig_j_none();
+    y->items = items;
+    return (ig_j_value){.kind = IG_J_CYCLER, .cycler = y};
+}
+
+static ig_j_value call_cycler(ig_j_render *r, ig_j_call *c) {
+    if (!c->n || c->named.n) return ig_j_refuse(r, IG_E_FORMAT, "cycler() takes at least one item, and no names");
+    return new_cycler(r, (ig_j_list){.v = c->v, .n = c->n});
+}
+
+/* Nothing at first, then what it joins by. */
+static ig_j_value call_joiner_again(ig_j_render *r, ig_j_call *c) {
+    ig_j_cycler *y = c->self.cycler;
+    ig_j_value now = y->items.v[y->at];
+    y->at = 1;
+    return (void)r, now;
+}
+
+static ig_j_value call_joiner(ig_j_render *r, ig_j_call *c) {
+    static const ig_j_builtin again = {"joiner", call_joiner_again, "", 0};
+    ig_j_list both = {0};
+    ig_j_list_add(r, &both, ig_j_string(IG_J_NAMED("")));
+    ig_j_list_add(r, &both, c->v[0].kind == IG_J_UNDEFINED ? ig_j_string(IG_J_NAMED(", ")) : c->v[0]);
+    ig_j_method *m = ig_j_take(r, sizeof *m);
+    if (!m) return ig_j_none();
+    *m = (ig_j_method){new_cycler(r, both), &again};
+    return (ig_j_value){.kind = IG_J_METHOD, .method = m};
+}
+
 static ig_j_value call_raise(ig_j_render *r, ig_j_call *c) {
     ig_text text = ig_j_to_text(r, c->v[0]);
     if (!r->status) r->status = ig_fail(r->err, IG_E_ARG, "%.*s", (int)text.size, text.data);
@@ -122,9 +153,13 @@ static ig_j_value call_strftime(ig_j_render *r, ig_j_call *c) {
 }
 
 static const ig_j_builtin functions[] = {
-    {"range", call_range, "start stop step", 1},  {"dict", call_dict, NULL, 0},
-    {"namespace", call_namespace, NULL, 0},       {"raise_exception", call_raise, "message", 1},
+    {"range", call_range, "start stop step", 1},
+    {"dict", call_dict, NULL, 0},
+    {"namespace", call_namespace, NULL, 0},
+    {"raise_exception", call_raise, "message", 1},
     {"strftime_now", call_strftime, "format", 1},
+    {"cycler", call_cycler, NULL, 0},
+    {"joiner", call_joiner, "sep", 0},
 };
 
 const ig_j_builtin *ig_j_function_named(ig_text name) {

@@ -35,6 +35,7 @@ ig_j_value ig_j_attribute(ig_j_render *r, ig_j_value of, ig_text name) {
     const ig_j_value *found = NULL;
     if (of.kind == IG_J_UNDEFINED) return refuse_undefined(r, of);
     if (of.kind == IG_J_LOOP) return ig_j_loop_attribute(r, of.loop, name);
+    if (of.kind == IG_J_CYCLER && ig_j_same(name, IG_J_NAMED("current"))) return of.cycler->items.v[of.cycler->at];
     if (of.kind == IG_J_NAMESPACE) found = ig_j_dict_named(r, of.names, name);
     if (of.kind == IG_J_DICT && !ig_j_method_named(of, name)) found = ig_j_dict_named(r, &of.dict, name);
     return found ? *found : method_of(r, of, name);

@@ -245,7 +245,7 @@ static const ig_j_builtin str_methods[] = {
     {"isspace", str_isspace, "", 0},
 };
 
-/* ---- lists and dicts ----------------------------------------------------------- */
+/* ---- lists, dicts, cyclers -------------------------------------------------------- */
 
 static ig_j_value list_index(ig_j_render *r, ig_j_call *c) {
     for (uint32_t i = 0; i < c->self.list.n && !r->status; i++)
@@ -282,6 +282,20 @@ static ig_j_value dict_values(ig_j_render *r, ig_j_call *c) {
     return ig_j_listed(IG_J_VIEW, all);
 }
 
+static ig_j_value cycler_next(ig_j_render *r, ig_j_call *c) {
+    ig_j_cycler *y = c->self.cycler;
+    ig_j_value now = y->items.v[y->at];
+    y->at = (y->at + 1) % y->items.n;
+    return (void)r, now;
+}
+
+static ig_j_value cycler_reset(ig_j_render *r, ig_j_call *c) {
+    c->self.cycler->at = 0;
+    return (void)r, ig_j_none();
+}
+
+static const ig_j_builtin cycler_methods[] = {{"next", cycler_next, "", 0}, {"reset", cycler_reset, "", 0}};
+
 static const ig_j_builtin list_methods[] = {
     {"index", list_index, "value", 1}, {"count", list_count, "value", 1}, {"copy", copy, "", 0}};
 
@@ -293,6 +307,7 @@ static const ig_j_builtin dict_methods[] = {
 const ig_j_builtin *ig_j_method_named(ig_j_value of, ig_text name) {
     if (of.kind == IG_J_STRING) return ig_j_builtin_find(str_methods, IG_COUNT(str_methods), name);
     if (of.kind == IG_J_DICT) return ig_j_builtin_find(dict_methods, IG_COUNT(dict_methods), name);
+    if (of.kind == IG_J_CYCLER) return ig_j_builtin_find(cycler_methods, IG_COUNT(cycler_methods), name);
     bool is_list = of.kind == IG_J_LIST || of.kind == IG_J_TUPLE;
     return is_list ? ig_j_builtin_find(list_methods, IG_COUNT(list_methods), name) : NULL;
 }

@@ -44,6 +44,7 @@ typedef enum ig_j_kind {
     IG_J_ITERATOR, /* to be read once */
     IG_J_DICT,
     IG_J_NAMESPACE,
+    IG_J_CYCLER,
     IG_J_LOOP,
     IG_J_MACRO,
     IG_J_FUNCTION,
@@ -52,6 +53,7 @@ typedef enum ig_j_kind {
 
 typedef struct ig_j_value ig_j_value;
 typedef struct ig_j_pair ig_j_pair;
+typedef struct ig_j_cycler ig_j_cycler;
 typedef struct ig_j_loop ig_j_loop;
 typedef struct ig_j_macro ig_j_macro;
 typedef struct ig_j_method ig_j_method;
@@ -80,11 +82,17 @@ struct ig_j_value {
         ig_j_dict dict;
         ig_j_list *rest;  /* of an iterator */
         ig_j_dict *names; /* of a namespace */
+        ig_j_cycler *cycler;
         ig_j_loop *loop;
         const ig_j_macro *macro;
         const ig_j_builtin *function;
         const ig_j_method *method;
     };
+};
+
+struct ig_j_cycler {
+    ig_j_list items;
+    uint32_t at; /* the current one */
 };
 
 struct ig_j_pair {

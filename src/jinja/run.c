@@ -163,6 +163,8 @@ struct ig_j_loop {
     bool has_after;
     ig_j_value before, now, after;
     int64_t index0, length; /* length: -1 is not known yet */
+    ig_j_list last;         /* what changed() was asked about */
+    bool has_last;
 };
 
 static bool choose(ig_j_render *r, const ig_j_loop *l, ig_j_value v) {
@@ -211,8 +213,18 @@ static ig_j_value loop_cycle(ig_j_render *r, ig_j_call *c) {
     return c->v[c->self.loop->index0 % c->n];
 }
 
+/* Whether it is asked about something else than the time before. */
+static ig_j_value loop_changed(ig_j_render *r, ig_j_call *c) {
+    ig_j_loop *l = c->self.loop;
+    bool is_same = l->has_last && l->last.n == c->n;
+    for (uint32_t i = 0; is_same && i < c->n; i++) is_same = ig_j_equal(r, l->last.v[i], c->v[i]);
+    l->last = (ig_j_list){.v = c->v, .n = c->n};
+    l->has_last = true;
+    return ig_j_bool(!is_same);
+}
+
 ig_j_value ig_j_loop_attribute(ig_j_render *r, ig_j_loop *l, ig_text name) {
-    static const ig_j_builtin cycle = {"cycle", loop_cycle, NULL, 0};
+    static const ig_j_builtin methods[] = {{"cycle", loop_cycle, NULL, 0}, {"changed", loop_changed, NULL, 0}};
     if (ig_j_same(name, IG_J_NAMED("index"))) return ig_j_int(l->index0 + 1);
     if (ig_j_same(name, IG_J_NAMED("index0"))) return ig_j_int(l->index0);
     if (ig_j_same(name, IG_J_NAMED("first"))) return ig_j_bool(l->index0 == 0);
@@ -224,10 +236,11 @@ ig_j_value ig_j_loop_attribute(ig_j_render *r, ig_j_loop *l, ig_text name) {
     if (ig_j_same(name, IG_J_NAMED("nextitem"))) return peek(r, l) ? l->after : ig_j_undefined(name);
     if (ig_j_same(name, IG_J_NAMED("depth"))) return ig_j_int(1);
     if (ig_j_same(name, IG_J_NAMED("depth0"))) return ig_j_int(0);
-    if (!ig_j_same(name, IG_J_NAMED("cycle"))) return ig_j_undefined(name);
+    const ig_j_builtin *method = ig_j_builtin_find(methods, IG_COUNT(methods), name);
+    if (!method) return ig_j_undefined(name);
     ig_j_method *m = ig_j_take(r, sizeof *m);
     if (!m) return ig_j_none();
-    *m = (ig_j_method){{.kind = IG_J_LOOP, .loop = l}, &cycle};
+    *m = (ig_j_method){{.kind = IG_J_LOOP, .loop = l}, method};
     return (ig_j_value){.kind = IG_J_METHOD, .method = m};
 }
 

@@ -139,9 +139,9 @@ ig_j_value ig_j_dict_item(ig_j_render *r, ig_j_pair pair) {
 /* ---- what they are ------------------------------------------------------- */
 
 const char *ig_j_kind_name(ig_j_value v) {
-    static const char *const names[] = {"undefined value", "none",  "bool",     "int",  "float",     "str",  "list",
-                                        "tuple",           "view",  "iterator", "dict", "namespace", "loop", "macro",
-                                        "function",        "method"};
+    static const char *const names[] = {
+        "undefined value", "none", "bool",      "int",    "float", "str",   "list",     "tuple", "view",
+        "iterator",        "dict", "namespace", "cycler", "loop",  "macro", "function", "method"};
     return names[v.kind];
 }
 

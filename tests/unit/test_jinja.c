@@ -121,6 +121,25 @@ static const struct {
     {"{% for i in l %}{{ loop.previtem }}<{{ loop.nextitem }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.cycle('a', "
      "'b') }}{{ loop.depth0 }};{% endfor %}",
      "<132a0;3<221b0;1<10a0;"},
+    {"{% for i in [1, 1, 2, 2.0, 1] %}{{ loop.changed(i) }}{{ loop.changed(i, none) }}{{ loop.changed(i, none) }};{% "
+     "endfor "
+     "%}",
+     "TrueTrueFalse;TrueTrueFalse;TrueTrueFalse;TrueTrueFalse;TrueTrueFalse;"},
+    {"{% for i in l %}{{ loop.changed() }}{% for j in l %}{{ loop.changed(i) }}{% endfor %}{% endfor %}",
+     "TrueTrueFalseFalseFalseTrueFalseFalseFalseTrueFalseFalse"},
+    {"{% for i in [1, 1, 2, 2.0, 1] %}{{ loop.changed(i) }}{% endfor %}{% for i in l %}{{ loop.changed(loop) }}{% "
+     "endfor %}",
+     "TrueFalseTrueFalseTrueTrueFalseFalse"},
+    {"{% set c = cycler('a', 2, none) %}{{ c.current }}{% for i in l %}{{ c.next() }}{% endfor %}{{ c.next() }}{{ "
+     "c.current }}{{ c.reset() }}{{ c.current }}",
+     "aa2Nonea2Nonea"},
+    {"{% set c = cycler(l) %}{{ c.next() }}{{ c.next() }}{{ c.x is defined }}{{ c.next is callable }}{{ c is callable "
+     "}}{{ "
+     "c is iterable }}{{ c == c }}{{ c == cycler(l) }}",
+     "[3, 1, 2][3, 1, 2]FalseTrueFalseFalseTrueFalse"},
+    {"{% set c = joiner() %}{% set d = joiner(none) %}{% for i in l %}{{ c() }}{{ d() }}{{ i }}{% endfor %}{{ c is "
+     "callable }}",
+     "3, None1, None2True"},
     {"{% for i in l %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
      "3"},
     {"{% for i in l %}{% break %}{% else %}e{% endfor %}", "e"},
@@ -252,6 +271,8 @@ static const struct {
     {"{% if true %}{% for i in l %}{{ l|nosuch }}{% endfor %}{% endif %}", IG_E_UNSUPPORTED, "'nosuch'"},
     {"{{ l|map('nosuch')|list }}", IG_E_UNSUPPORTED, "'nosuch'"},
     {"{% include 'x' %}", IG_E_UNSUPPORTED, "the tag 'include'"},
+    {"{{ cycler() }}", IG_E_FORMAT, "at least one item"},
+    {"{{ joiner(1, 2) }}", IG_E_FORMAT, "takes 0 to 1 arguments"},
     {"{% extends 'x' %}", IG_E_UNSUPPORTED, "the tag 'extends'"},
     {"{{ '%s' % 1 }}", IG_E_UNSUPPORTED, "formatting"},
     {"{{ f(*l) }}", IG_E_UNSUPPORTED, "arguments from a list"},
