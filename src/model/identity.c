@@ -97,7 +97,11 @@ static void hash_tensor(pieces *p, ig_device *d, const ig_tensor *t) {
 
 void ig_model_hash_weights(uint64_t out[2], const ig_model *m) {
     bool is_elsewhere = m->weights.replaced_bytes || m->stream || m->lane;
-    pieces p = {.h = {{0, 0}}, .is_read_once = is_elsewhere && !m->copied_bytes};
+    pieces p = {.h = {{0, 0}}, .is_read_once = is_elsewhere};
+    if (m->copied_bytes) {
+        memcpy(out, m->copied_hash, sizeof m->copied_hash);
+        return;
+    }
     for (size_t i = 0; i < ig_model_count_tensors(m); i++) hash_tensor(&p, m->ctx->device, ig_model_tensor_at(m, i));
     out[0] = p.h[0].low64;
     out[1] = p.h[0].high64;

@@ -178,7 +178,10 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     s = ig_key_frames_open(&m->key_frames, c, &m->weights, m->inv_freq, err);
     if (s) return s;
     m->identity = ig_model_identity_of(m);
-    if (copy) m->copied_bytes = copy->done;
+    if (copy) {
+        if (!m->ctx->device->ops->is_plan) ig_model_hash_weights(m->copied_hash, m);
+        m->copied_bytes = copy->done;
+    }
     if (!m->ctx->device->ops->is_host) return open_lane(m, o, copy != NULL, err);
     if (o->weights_ram) return open_stream(m, o, err);
     if (!copy) warn_of_size(m);

@@ -31,6 +31,7 @@ struct ig_model {
     ig_weight_lane *lane;        /* NULL: the device computes in the host's memory */
     ig_expert_lane *expert_lane; /* with a lane, of a model whose experts have to share the device's memory */
     uint64_t copied_bytes;       /* of the files; 0: they are mapped */
+    uint64_t copied_hash[2];     /* ig_model_hash_weights() of what was copied, parts of which leave memory then */
     const char *_Atomic changed; /* path of a mapped file that has */
     uint64_t identity;           /* ig_model_identity_of() */
     bool has_weights;

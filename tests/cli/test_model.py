@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import one_line
+from conftest import one_line, words
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 GREEDY = ["--temp", "0", "-n", "12"]
@@ -363,3 +363,10 @@ def test_chat_on_a_terminal(program, terminal, model):
     assert t.finish()[1] == 0
     with open(program.home + "/state/infinigen/history", encoding="utf-8") as f:
         assert "very" in f.read()
+
+
+def test_a_store_is_of_the_weights_wherever_they_lie(program, model, tmp_path):
+    """Mapped, copied, or copied and then put in another order."""
+    args = "run", "-m", model, "--raw", "-p", words(300, 1), "-n", 1, "-c", 1024, "-t", 2, "--json", "--kv-store", tmp_path / "kv"
+    stored = [json.loads(program(*args, *how)[1])["tokens_stored"] for how in ([], ["--no-mmap"], ["--no-mmap", "--no-repack"])]
+    assert stored[0] == 0 and stored[1] == stored[2] >= 128
