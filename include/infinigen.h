@@ -247,6 +247,7 @@ typedef struct ig_tensor_info {
     int n_dims;
     uint64_t dims[4]; /* fastest first */
     uint64_t bytes;
+    bool is_used; /* by the model as it was opened: layers that guess tokens ahead and what sees pictures are not */
 } ig_tensor_info;
 IG_API bool ig_model_tensor(const ig_model *model, size_t i, ig_tensor_info *info);
 

@@ -58,7 +58,7 @@ static void name_model_type(bench *b) {
     for (size_t i = 0; ig_model_tensor(b->app.model, i, &t); i++) {
         int k = 0;
         while (k < n && strcmp(sums[k].type, t.type) != 0) k++;
-        if (k == 24) continue;
+        if (k == 24 || !t.is_used) continue;
         if (k == n) snprintf(sums[n++].type, sizeof sums[0].type, "%.15s", t.type);
         sums[k].bytes += t.bytes;
     }

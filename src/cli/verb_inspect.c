@@ -17,12 +17,13 @@ typedef struct type_sum {
 
 enum { TYPES_MAX = 32 };
 
-/* Tensors by type, in order of first appearance. */
-static int sum_types(type_sum sums[TYPES_MAX], const ig_model *model) {
+/* Tensors that are used by type, in order of first appearance; all of a model that can only be listed. */
+static int sum_types(type_sum sums[TYPES_MAX], const ig_cli_app *app) {
     ig_tensor_info t;
     int n = 0;
-    for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
+    for (size_t i = 0; ig_model_tensor(app->model, i, &t); i++) {
         int k = 0;
+        if (!t.is_used && !app->unusable.status) continue;
         while (k < n && strcmp(sums[k].type, t.type) != 0) k++;
         if (k == TYPES_MAX) continue;
         if (k == n) {
@@ -35,18 +36,18 @@ static int sum_types(type_sum sums[TYPES_MAX], const ig_model *model) {
     return n;
 }
 
-static void print_tensors(const ig_model *model) {
+static void print_tensors(const ig_cli_app *app) {
     ig_tensor_info t;
     printf("\nTensors\n");
-    for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
+    for (size_t i = 0; ig_model_tensor(app->model, i, &t); i++) {
         char shape[128] = "", size[32];
         size_t n = 0;
         for (int d = 0; d < t.n_dims && d < 4; d++)
             n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%llu", d ? " x " : "", (unsigned long long)t.dims[d]);
         ig_cli_put("  ", 2);
         ig_cli_put(t.name, strlen(t.name));
-        printf("%*s %-5s %-24s %10s\n", (int)(strlen(t.name) < 40 ? 40 - strlen(t.name) : 1), "", t.type, shape,
-               ig_cli_size(size, t.bytes));
+        printf("%*s %-5s %-24s %10s%s\n", (int)(strlen(t.name) < 40 ? 40 - strlen(t.name) : 1), "", t.type, shape,
+               ig_cli_size(size, t.bytes), t.is_used || app->unusable.status ? "" : "  not used");
     }
 }
 
@@ -224,14 +225,14 @@ static void print_text(const ig_cli_app *app, const choices *all, const json_t *
     printf("Parameters    %.1f million in %s\n", (double)m->n_params / 1e6, ig_cli_size(a, m->weight_bytes));
 
     type_sum sums[TYPES_MAX];
-    int n = sum_types(sums, app->model);
+    int n = sum_types(sums, app);
     printf("\nTensor types\n");
     for (int i = 0; i < n; i++)
         printf("  %-8s %5d  %10s\n", sums[i].type, sums[i].n_tensors, ig_cli_size(a, sums[i].bytes));
     if (all->n == 1) print_plan(app, &all->v->plan, all->v->pair->cache.policy);
     if (all->n > 1) print_choices(app, all);
     print_meta(app->model);
-    if (app->o->tensors) print_tensors(app->model);
+    if (app->o->tensors) print_tensors(app);
     if (activations) ig_cli_print_activations(activations);
 }
 
@@ -244,10 +245,10 @@ static json_t *json_of_meta(const ig_model *model) {
     return meta;
 }
 
-static json_t *json_of_tensors(const ig_model *model) {
+static json_t *json_of_tensors(const ig_cli_app *app) {
     json_t *list = json_array();
     ig_tensor_info t;
-    for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
+    for (size_t i = 0; ig_model_tensor(app->model, i, &t); i++) {
         json_t *dims = json_array();
         for (int d = 0; d < t.n_dims && d < 4; d++) json_array_append_new(dims, json_integer((json_int_t)t.dims[d]));
         json_t *tensor = json_object();
@@ -255,6 +256,7 @@ static json_t *json_of_tensors(const ig_model *model) {
         json_object_set_new(tensor, "type", json_string(t.type));
         json_object_set_new(tensor, "dims", dims);
         json_object_set_new(tensor, "bytes", json_integer((json_int_t)t.bytes));
+        if (!app->unusable.status) json_object_set_new(tensor, "used", json_boolean(t.is_used));
         json_array_append_new(list, tensor);
     }
     return list;
@@ -336,13 +338,13 @@ static int print_object(const ig_cli_app *app, const choices *all, json_t *activ
 
     json_t *types = json_object();
     type_sum sums[TYPES_MAX];
-    int n = sum_types(sums, app->model);
+    int n = sum_types(sums, app);
     for (int i = 0; i < n; i++)
         json_object_set_new(types, sums[i].type,
                             json_pack("{s:i, s:I}", "tensors", sums[i].n_tensors, "bytes", (json_int_t)sums[i].bytes));
     json_object_set_new(r, "tensor_types", types);
     json_object_set_new(r, "metadata", json_of_meta(app->model));
-    if (app->o->tensors) json_object_set_new(r, "tensors", json_of_tensors(app->model));
+    if (app->o->tensors) json_object_set_new(r, "tensors", json_of_tensors(app));
     if (activations) json_object_set(r, "activations", activations);
     return ig_cli_print_json(r);
 }

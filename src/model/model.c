@@ -152,6 +152,18 @@ static bool has_room_for_panels(ig_model *m) {
     return false;
 }
 
+/* What is left over of the files leaves memory again, where they are copied; its bytes. */
+static uint64_t forget_unused(const ig_model *m) {
+    uint64_t n_bytes = 0;
+    for (size_t i = 0; i < ig_model_count_tensors(m); i++) {
+        const ig_tensor *t = ig_model_tensor_at(m, i);
+        if (m->weights.is_used[i]) continue;
+        ig_file_forget(t->data, t->n_bytes);
+        n_bytes += t->n_bytes;
+    }
+    return n_bytes;
+}
+
 static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_loading *copy,
                               ig_error *err) {
     ig_status s;
@@ -180,7 +192,7 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     m->identity = ig_model_identity_of(m);
     if (copy) {
         if (!m->ctx->device->ops->is_plan) ig_model_hash_weights(m->copied_hash, m);
-        m->copied_bytes = copy->done;
+        m->copied_bytes = copy->done - forget_unused(m);
     }
     if (!m->ctx->device->ops->is_host) return open_lane(m, o, copy != NULL, err);
     if (o->weights_ram) return open_stream(m, o, err);
@@ -411,8 +423,11 @@ bool ig_model_meta(const ig_model *m, size_t i, const char **key, char *value, s
 bool ig_model_tensor(const ig_model *m, size_t i, ig_tensor_info *info) {
     if (!m || !info || i >= ig_model_count_tensors(m)) return false;
     const ig_tensor *t = ig_model_tensor_at(m, i);
-    *info =
-        (ig_tensor_info){.name = t->name, .type = ig_type_get(t->type)->name, .n_dims = t->n_dims, .bytes = t->n_bytes};
+    *info = (ig_tensor_info){.name = t->name,
+                             .type = ig_type_get(t->type)->name,
+                             .n_dims = t->n_dims,
+                             .bytes = t->n_bytes,
+                             .is_used = m->has_weights && m->weights.is_used[i]};
     memcpy(info->dims, t->dims, sizeof info->dims);
     return true;
 }

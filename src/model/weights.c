@@ -519,7 +519,7 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
         bind_all(&b);
         count_bytes(&b);
     }
-    free(b.used);
+    out->is_used = b.used;
     if (b.status) ig_weights_close(out);
     return b.status;
 }
@@ -528,5 +528,6 @@ void ig_weights_close(ig_weights *w) {
     if (!w) return;
     ig_arena_close(&w->owned);
     ig_arena_close(&w->panels);
+    free(w->is_used);
     *w = (ig_weights){0};
 }

@@ -60,6 +60,7 @@ typedef struct ig_weights {
     ig_arena owned;                /* converted vectors */
     ig_arena panels;               /* of matrices */
     uint64_t replaced_bytes;       /* of matrices in the file, which nothing reads since there are panels */
+    bool *is_used;                 /* [tensors of the file] those that are left over are not, nor counted here: */
     uint64_t n_params, stored_bytes;
 } ig_weights;
 

@@ -10,7 +10,7 @@ import shutil
 import struct
 
 import pytest
-from conftest import one_line
+from conftest import TINY_MODELS, one_line
 
 
 def read_floats(path):
@@ -174,3 +174,16 @@ def test_broken_directory(program, tiny, tmp_path):
     os.truncate(tmp_path / "model" / "model.safetensors", 1000)
     status, out, err = program("inspect", tmp_path / "model")
     assert status == 1 and out == b"" and "model.safetensors" in one_line(err)
+
+
+def test_inspect_counts_what_is_used(program):
+    """What sees pictures is listed, but not counted, and does not stay in memory where the file is copied."""
+    model = os.path.join(TINY_MODELS, "qwen3-vl")
+    mapped, copied = (json.loads(program("inspect", model, "--json", "--tensors", *how)[1]) for how in ([], ["--no-mmap"]))
+    unused = [t["bytes"] for t in mapped["tensors"] if "visual" in t["name"]]
+    assert unused and all(t["used"] == ("visual" not in t["name"]) for t in mapped["tensors"])
+    counted = mapped["tensor_types"]["BF16"]
+    assert counted["tensors"] == len(mapped["tensors"]) - len(unused) and counted["bytes"] == 2 * mapped["n_params"]
+    size = os.path.getsize(os.path.join(model, "model.safetensors"))
+    assert copied["memory"]["private"] - mapped["memory"]["private"] == size - sum(unused)
+    assert program("inspect", model, "--tensors")[1].count(b"  not used\n") == len(unused)
