@@ -279,6 +279,14 @@ static uint64_t owner_of(const ig_call *c) {
     return hash;
 }
 
+/* Tokens that an answer may have: with its prompt no more than a context, as clients count, though the last one needs
+ * no room there. Behind a prompt that fills it there is one. */
+static int most_made(const ig_exchange *x, const ig_prompt *p) {
+    int n_ctx = ig_scheduler_ctx(x->call->server->scheduler), most = x->ask.generate.n_predict;
+    int n_left = p->n_ids < n_ctx ? n_ctx - p->n_ids : 1;
+    return most < 0 || most > n_left ? n_left : most;
+}
+
 static ig_request_options request_of(ig_exchange *x, ig_choice *k, size_t i) {
     ig_request_options o = x->ask;
     o.ids = x->prompts[k->prompt].ids;
@@ -289,6 +297,7 @@ static ig_request_options request_of(ig_exchange *x, ig_choice *k, size_t i) {
     o.score_prompt = x->is_echo && x->n_top >= 0;
     o.whole_characters = true;
     o.owner = owner_of(x->call);
+    o.generate.n_predict = most_made(x, &x->prompts[k->prompt]);
     o.generate.on_text = on_text;
     o.generate.user = k;
     o.on_token = on_token;
@@ -319,9 +328,7 @@ static bool begin_text(ig_choice *k) {
 
 /* Tokens of a prompt's answer that the reply lists at most; a stream lists them part by part. */
 static size_t most_listed(const ig_exchange *x, const ig_prompt *p) {
-    int n_ctx = ig_scheduler_ctx(x->call->server->scheduler), most = x->ask.generate.n_predict;
-    int n_left = p->n_ids < n_ctx ? n_ctx - p->n_ids : 0;
-    return x->is_stream ? 0 : (size_t)(most < 0 || most > n_left ? n_left : most);
+    return x->is_stream ? 0 : (size_t)most_made(x, p);
 }
 
 /* False, and refused, where more could come than a reply may list. */
