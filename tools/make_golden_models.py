@@ -18,7 +18,7 @@ generation_config.json; of a model that is run from a GGUF file alone that file 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501). So do those with recurrences, whose
-norms enlarge what was rounded (qwen3.5, granite4-h and nemotron-h are of 1600, qwen3.5-moe of
+norms enlarge what was rounded (qwen3.5, granite4-h, nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of
 1500, qwen3-next of 1300, nemotron-h-moe of 1900).
 """
 import json, os, sys
@@ -40,6 +40,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
                           SeedOssConfig, SeedOssForCausalLM, GlmConfig, GlmForCausalLM,
                           Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM,
+                          Lfm2Config, Lfm2ForCausalLM, Lfm2MoeConfig, Lfm2MoeForCausalLM,
                           NemotronHConfig, NemotronHForCausalLM, GraniteMoeHybridConfig,
                           GraniteMoeHybridForCausalLM, GraniteSWAConfig, GraniteSWAForCausalLM,
                           HYV3Config, HYV3ForCausalLM, MellumConfig, MellumForCausalLM,
@@ -244,6 +245,19 @@ def build(name):
         for part, x in model.named_parameters():  # the class begins with the same numbers in all heads
             if part.endswith((".D", ".dt_bias", "conv1d.bias")):
                 torch.nn.init.normal_(x, std=0.5)
+        return model, torch.bfloat16
+    if name.startswith("lfm2"):       # layers of short convolutions
+        own = dict(hidden_size=64, intermediate_size=144, num_hidden_layers=5, num_attention_heads=2,
+                   num_key_value_heads=1, max_position_embeddings=256,
+                   layer_types=["conv", "full_attention", "conv", "conv", "full_attention"],
+                   rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+        if name == "lfm2":
+            return Lfm2ForCausalLM(Lfm2Config(**common, **own, block_multiple_of=32)), torch.bfloat16
+        model = Lfm2MoeForCausalLM(Lfm2MoeConfig(**common, **own, moe_intermediate_size=32, num_experts=6,
+                                                 num_experts_per_tok=2, num_dense_layers=1))
+        for part, x in model.named_buffers():
+            if part.endswith("expert_bias"):
+                torch.nn.init.normal_(x, std=0.05)
         return model, torch.bfloat16
     if name.startswith("nemotron-h"):  # layers of Mamba 2, and such as have no feed-forward part
         has_experts = name == "nemotron-h-moe"
@@ -521,7 +535,7 @@ def main(out, first_seed=1000, only=()):
              "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe", "gemma", "dots1",
              "solar-open",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
-             "granite4-h", "nemotron-h", "nemotron-h-moe"]
+             "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -299,6 +299,9 @@ static void activate_task(void *arg, int task, int thread) {
         case IG_SIGMOID_GATED:
             k->sigmoid_mul(gate, j->rows.x + at, n);
             break;
+        case IG_PRODUCT:
+            k->multiply(gate, j->rows.x + at, n);
+            break;
         case IG_GELU_GATED:
             k->gelu_mul(gate, j->rows.x + at, n);
             break;

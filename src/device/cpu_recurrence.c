@@ -66,7 +66,7 @@ static void convolve_task(void *arg, int task, int thread) {
             if (x[t]) x[t] += at;
         }
         j->k->convolve(out, x, j->w->taps + at, bias, all, n_taps, n);
-        j->k->silu_mul(out, ones, n);
+        if (j->s->kind != IG_SHORT_CONVOLUTION) j->k->silu_mul(out, ones, n);
         for (; kept < job->n_kept && job->kept[kept].after == i + 1; kept++)
             keep_inputs(j, job, i, job->kept[kept].state, at, n);
     }

@@ -215,8 +215,9 @@ static inline size_t ig_scan_floats(int group, int head_dim, int n) {
 }
 
 typedef enum ig_recurrence_kind {
-    IG_GATED_DELTA_NET, /* Yang and others, 2024, arXiv 2412.06464; Qwen3.5 */
-    IG_MAMBA_2,         /* Dao and Gu, 2024, arXiv 2405.21060; Granite 4 */
+    IG_GATED_DELTA_NET,   /* Yang and others, 2024, arXiv 2412.06464; Qwen3.5 */
+    IG_MAMBA_2,           /* Dao and Gu, 2024, arXiv 2405.21060; Granite 4 */
+    IG_SHORT_CONVOLUTION, /* gated, without states of heads: all channels are values (LFM2) */
 } ig_recurrence_kind;
 
 /* Layers that do not attend: tokens change a state of each value head, a matrix, and read from it. Queries and keys of
@@ -314,6 +315,7 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
 typedef enum ig_activation {
     IG_SILU_GATED,    /* gate = silu(gate) * up */
     IG_SIGMOID_GATED, /* gate = sigmoid(gate) * up */
+    IG_PRODUCT,       /* gate = gate * up */
     IG_GELU_GATED,    /* gate = gelu(gate) * up, in its tanh form */
     IG_SWIGLU_OAI,    /* the gate of gpt-oss (kernel/kernel.h) */
     IG_RELU,          /* gate = max(gate, 0) */
@@ -401,9 +403,9 @@ typedef struct ig_device_ops {
                      int n);
     /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
-    /* out[r][0..channels) = silu of taps_bias + the sum over taps t of taps[t] * x[r - n_taps + 1 + t], for the rows of
-     * n_jobs sequences; what is wanted of them later goes to their states. Weights are bound. Devices without
-     * recurrences have neither of both. */
+    /* out[r][0..channels) = silu of taps_bias + the sum over taps t of taps[t] * x[r - n_taps + 1 + t] (of
+     * IG_SHORT_CONVOLUTION the sum itself), for the rows of n_jobs sequences; what is wanted of them later goes to
+     * their states. Weights are bound. Devices without recurrences have neither of both. */
     void (*convolve)(ig_device *d, float *out, const float *x, const ig_recurrence_shape *s,
                      const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
     /* out[r][n_value_heads][value_dim]: what the rows' tokens read from the state S after they have changed it. With

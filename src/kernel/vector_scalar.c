@@ -56,6 +56,10 @@ static void swiglu_oai_scalar(float *gate, const float *up, int n) {
     }
 }
 
+static void multiply(float *restrict y, const float *restrict x, int n) {
+    for (int i = 0; i < n; i++) y[i] *= x[i];
+}
+
 /* Minus infinity times 0 is not finite. */
 static void relu_squared(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] *= x[i] > 0 ? x[i] : 0;
@@ -171,6 +175,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->swiglu_oai = swiglu_oai_scalar;
     k->relu = relu_scalar;
     k->relu_squared = relu_squared;
+    k->multiply = multiply;
     k->rope_half = rope_half_scalar;
     k->rope_adjacent = rope_adjacent_scalar;
     k->f32_to_f16 = f32_to_f16_scalar;

@@ -59,6 +59,7 @@ static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig
     if (!s->n_taps)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is 0 in some layers, which is not supported", names->path,
                        names->n_kv_heads);
+    if (s->kind == IG_SHORT_CONVOLUTION) return IG_OK;
     if (s->n_value_heads % s->n_key_heads)
         return ig_fail(err, IG_E_FORMAT, "%s: recurrent layers have %d value heads, no multiple of their %d key heads",
                        names->path, s->n_value_heads, s->n_key_heads);

@@ -98,8 +98,8 @@ typedef struct ig_config {
     int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
     double attn_scale;         /* of scores; 1 / sqrt(head_dim) unless stated */
-    /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4); the others are numbered by themselves where
-     * keys and values are concerned. */
+    /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4, LFM2); the others are numbered by themselves
+     * where keys and values are concerned. */
     bool is_recurrent[IG_MAX_LAYERS];
     int n_recurrent;
     ig_recurrence_shape recurrence;
@@ -110,6 +110,12 @@ typedef struct ig_config {
 
 /* Layers that have keys and values. */
 static inline int ig_config_attention_layers(const ig_config *c) { return c->n_layers - c->n_recurrent; }
+
+/* Layers that convolve values with the last ones, d_model of them. */
+static inline ig_recurrence_shape ig_config_short_convolution(const ig_config *c, int n_taps) {
+    return (ig_recurrence_shape){
+        .kind = IG_SHORT_CONVOLUTION, .n_value_heads = 1, .value_dim = c->d_model, .n_taps = n_taps};
+}
 
 /* Layers that have experts. */
 int ig_config_expert_layers(const ig_config *c);

@@ -400,6 +400,21 @@ static void read_nemotron_h_moe(ig_section *r, ig_config *c) {
     read_sigmoid_shares(r, c);
 }
 
+/* LFM2. Layers that do not attend have no heads of keys and values. */
+static void read_lfm2(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_no_window(r, c);
+    c->recurrence = ig_config_short_convolution(c, ig_section_int(r, "shortconv.l_cache", IG_RECURRENCE_TAPS, -1));
+}
+
+/* Their shares add up to 1, which no key says. */
+static void read_lfm2moe(ig_section *r, ig_config *c) {
+    read_lfm2(r, c);
+    ig_config_set_plain_layers(c, ig_section_count(r, "leading_dense_block_count", c->n_layers - 1));
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+    read_sigmoid_experts(r, c);
+}
+
 static void read_smollm3(ig_section *r, ig_config *c) {
     for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
     read_no_window(r, c);
@@ -442,6 +457,8 @@ static const ig_gguf_family families[] = {
      read_hy_v3,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length",
       "expert_weights_norm", "expert_weights_scale", "nextn_predict_layers"}},
+    {"lfm2", IG_ROPE_HALF, read_lfm2, {"shortconv.l_cache"}},
+    {"lfm2moe", IG_ROPE_HALF, read_lfm2moe, {LATER_EXPERT_KEYS, "shortconv.l_cache"}},
     {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
     {"mellum",
      IG_ROPE_HALF,

@@ -61,6 +61,8 @@ int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent);
 
 /* Families whose layers do not all attend: config_hf_hybrid.c. */
 void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_lfm2(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_lfm2_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_nemotron_h(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen3_5(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c);

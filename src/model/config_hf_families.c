@@ -509,6 +509,8 @@ static const ig_hf_family families[] = {
      NULL},
     {"hunyuan_v1_dense", read_hunyuan, {"use_qk_norm"}, NULL},
     {"hy_v3", read_hy_v3, {"num_experts", "num_local_experts"}, NULL},
+    {"lfm2", ig_hf_read_lfm2, {NULL}, NULL},
+    {"lfm2_moe", ig_hf_read_lfm2_moe, {"num_experts", "num_local_experts"}, NULL},
     {"llama", ig_hf_read_llama, {NULL}, NULL},
     {"mellum", read_mellum, {"num_experts", "num_local_experts"}, NULL},
     {"minimax_m2", read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},

@@ -9,7 +9,7 @@
 
 /* Which layers carry a state on; what classes call these and the others has changed. False: it is not stated. */
 static bool read_layer_types(ig_hf_reader *r, ig_config *c) {
-    static const char *const kinds[] = {"full_attention", "attention", "linear_attention", "mamba"};
+    static const char *const kinds[] = {"full_attention", "attention", "linear_attention", "mamba", "conv"};
     const json_t *types = ig_hf_get(r->root, "layer_types");
     if (!types) return false;
     if (json_array_size(types) != (size_t)c->n_layers)
@@ -60,6 +60,52 @@ void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
     c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 512);
     c->is_shared_gated = true;
+}
+
+/* ---- LFM2 ------------------------------------------------------------------------------------- */
+
+/* What the published class makes of the width that files state. */
+static int adjust_width(ig_hf_reader *r, int width) {
+    int unit = ig_hf_int(r, r->root, "block_multiple_of", IG_MAX_WIDTH, 256);
+    double by = ig_hf_scale(r, "block_ffn_dim_multiplier", 1);
+    if (!ig_hf_bool(r, "block_auto_adjust_ff_dim", true)) return width;
+    double adjusted = (int)(by * (int)(2 * (double)width / 3));
+    if (!(adjusted >= 1 && adjusted <= IG_MAX_WIDTH)) ig_hf_fail_kind(r, "block_ffn_dim_multiplier", "smaller");
+    return r->status ? 1 : ((int)adjusted + unit - 1) / unit * unit;
+}
+
+static void read_convolutions(ig_hf_reader *r, ig_config *c) {
+    const json_t *attends = ig_hf_get(r->root, "full_attn_idxs");
+    c->norm_eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
+    c->head_norm = IG_HEAD_NORM_EACH;
+    if (!c->n_kv_heads) c->n_kv_heads = 8;
+    c->rope_theta = 1000000;
+    c->tied = ig_hf_bool(r, "tie_embedding", true);
+    c->d_ff = ig_hf_int(r, r->root, "block_ff_dim", IG_MAX_WIDTH, c->d_ff ? c->d_ff : 12288);
+    ig_hf_read_llama(r, c);
+    bool is_stated = read_layer_types(r, c);
+    for (int l = 0; l < c->n_layers && attends && !is_stated; l++) c->is_recurrent[l] = true;
+    for (size_t i = 0; i < json_array_size(attends) && !is_stated; i++) {
+        json_int_t l = json_integer_value(json_array_get(attends, i));
+        if (l >= 0 && l < c->n_layers) c->is_recurrent[l] = false;
+    }
+    c->recurrence = ig_config_short_convolution(c, ig_hf_int(r, r->root, "conv_L_cache", IG_RECURRENCE_TAPS, 3));
+    if (ig_hf_bool(r, "conv_bias", false)) ig_hf_refuse(r, "conv_bias", "true");
+}
+
+void ig_hf_read_lfm2(ig_hf_reader *r, ig_config *c) {
+    read_convolutions(r, c);
+    c->d_ff = adjust_width(r, c->d_ff);
+}
+
+void ig_hf_read_lfm2_moe(ig_hf_reader *r, ig_config *c) {
+    c->d_ff = 7168;
+    read_convolutions(r, c);
+    ig_config_set_plain_layers(c, ig_hf_count(r, "num_dense_layers", c->n_layers - 1, ig_min_int(2, c->n_layers - 1)));
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 4);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
 }
 
 /* ---- Mamba 2 ---------------------------------------------------------------------------------- */

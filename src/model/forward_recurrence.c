@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers of the forward pass that do not attend: Gated DeltaNet and Mamba 2 (device.h). Of all tokens before they know
- * a state, which their sequence keeps (kv/states.h).
+ * Layers of the forward pass that do not attend: Gated DeltaNet, Mamba 2, and short convolutions (device.h). Of all
+ * tokens before they know a state, which their sequence keeps (kv/states.h).
  */
 #include "kv/store.h"
 #include "model/forward_parts.h"
@@ -61,10 +61,26 @@ static const float *gate_and_norm(const forward *f, const ig_recurrent *w, size_
     return gate;
 }
 
+/* A gate before a convolution, and one behind. */
+static const float *convolve(const forward *f, const ig_recurrent *w, const float *x) {
+    const ig_batch *b = f->b;
+    const ig_device_ops *ops = f->dev->ops;
+    size_t width = (size_t)f->c->d_model, n = (size_t)f->n_rows * width;
+    ig_forward_multiply(f, (float *[]){b->mixed[0], b->mixed[1], b->mixed_gate},
+                        (const ig_matrix *[]){&w->beta, &w->qkv, &w->z}, 3, x, 0);
+    leave_out_failed(f, width);
+    ops->activate(f->dev, IG_PRODUCT, b->mixed[0], b->mixed[1], n);
+    ops->convolve(f->dev, b->x, b->mixed[0], &f->c->recurrence, &w->w, b->recurrences, b->n_segments);
+    pass_states(f);
+    ops->activate(f->dev, IG_PRODUCT, b->mixed_gate, b->x, n);
+    return b->mixed_gate;
+}
+
 const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const float *x) {
     const ig_batch *b = f->b;
     const ig_recurrence_shape *s = &f->c->recurrence;
     const ig_device_ops *ops = f->dev->ops;
+    if (s->kind == IG_SHORT_CONVOLUTION) return convolve(f, w, x);
     size_t rows = (size_t)f->n_rows, heads = (size_t)s->n_value_heads, width = heads * (size_t)s->value_dim;
     float *beta = b->gates, *alpha = b->gates + (s->has_gate_pairs ? heads / (size_t)s->n_key_heads : rows * heads);
     float *to[4] = {b->mixed[0], b->mixed_gate};

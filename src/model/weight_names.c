@@ -189,6 +189,26 @@ static void name_hy_v3(ig_weight_names *n) {
     n->shared_down = "layers.%d.mlp.shared_mlp.down_proj";
 }
 
+static void name_lfm2(ig_weight_names *n) {
+    n->final_norm = "embedding_norm";
+    n->attn_norm = "layers.%d.operator_norm";
+    n->ffn_norm = "layers.%d.ffn_norm";
+    n->o = "layers.%d.self_attn.out_proj";
+    n->q_norm = "layers.%d.self_attn.q_layernorm";
+    n->k_norm = "layers.%d.self_attn.k_layernorm";
+    n->mixed = "layers.%d.conv.in_proj";
+    n->taps = "layers.%d.conv.conv";
+    n->mixed_out = "layers.%d.conv.out_proj";
+    n->gate = "layers.%d.feed_forward.w1";
+    n->up = "layers.%d.feed_forward.w3";
+    n->down = "layers.%d.feed_forward.w2";
+    n->router = "layers.%d.feed_forward.gate";
+    n->router_bias = "layers.%d.feed_forward.expert_bias";
+    n->expert_gate = "layers.%d.feed_forward.experts.%d.w1";
+    n->expert_up = "layers.%d.feed_forward.experts.%d.w3";
+    n->expert_down = "layers.%d.feed_forward.experts.%d.w2";
+}
+
 static void name_mixtral(ig_weight_names *n) {
     n->router = "layers.%d.block_sparse_moe.gate";
     n->expert_gate = "layers.%d.block_sparse_moe.experts.%d.w1";
@@ -221,6 +241,8 @@ static const struct {
     {"granitemoehybrid", name_granite4},
     {"hunyuan_v1_dense", name_hunyuan},
     {"hy_v3", name_hy_v3},
+    {"lfm2", name_lfm2},
+    {"lfm2_moe", name_lfm2},
     {"minimax_m2", name_minimax_m2},
     {"mixtral", name_mixtral},
     {"nemotron_h", name_nemotron},
@@ -257,6 +279,12 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
         /* Some families' files call it after what it follows. */
         if (c->norm_order == IG_NORMS_BEFORE && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
             out->ffn_norm = "blk.%d.post_attention_norm";
+        if (c->recurrence.kind == IG_SHORT_CONVOLUTION) {
+            out->final_norm = "token_embd_norm";
+            out->mixed = "blk.%d.shortconv.in_proj";
+            out->taps = "blk.%d.shortconv.conv";
+            out->mixed_out = "blk.%d.shortconv.out_proj";
+        }
         if (c->has_numbered_parts) out->ffn_norm = out->attn_norm;
         if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";
         if (c->recurrence.has_gate_pairs) out->beta = "blk.%d.ssm_ba";

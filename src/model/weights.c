@@ -352,9 +352,22 @@ static void bind_mamba(binder *b, ig_recurrent *r, int i) {
     r->norm = bind_numbers(b, n->mixed_norm, i, s->n_key_heads, n_values / s->n_key_heads);
 }
 
+static void bind_convolution(binder *b, ig_layer *l, int i) {
+    const ig_weight_names *n = &b->names;
+    ig_recurrent *r = &l->recurrent;
+    int d = b->c->d_model;
+    bind_parts(b, n->mixed, i, (ig_matrix *[]){&r->beta, &r->z, &r->qkv}, (int[]){d, d, d}, 3, d);
+    r->w.taps = bind_taps(b, i);
+    l->o = bind_matrix(b, n->mixed_out, i, d, d);
+}
+
 static void bind_recurrence(binder *b, ig_layer *l, int i) {
     const ig_recurrence_shape *s = &b->c->recurrence;
     ig_recurrent *r = &l->recurrent;
+    if (s->kind == IG_SHORT_CONVOLUTION) {
+        bind_convolution(b, l, i);
+        return;
+    }
     if (s->kind == IG_MAMBA_2)
         bind_mamba(b, r, i);
     else

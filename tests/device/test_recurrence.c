@@ -16,15 +16,24 @@ enum { ROWS = 96, STATES = 12, NONE = -1 };
 
 #define DELTA(...) \
     { IG_GATED_DELTA_NET, __VA_ARGS__ }
+#define CONVOLUTION(n, taps) \
+    { IG_SHORT_CONVOLUTION, 0, 1, 0, n, false, taps, false }
 #define MAMBA(...) \
     { IG_MAMBA_2, __VA_ARGS__ }
-static const ig_recurrence_shape shapes[] = {
-    DELTA(2, 4, 16, 32, false, 4, false),   DELTA(2, 6, 48, 16, false, 4, true),
-    DELTA(1, 3, 128, 64, true, 2, false),   DELTA(3, 3, 64, 80, false, 8, true),
-    DELTA(1, 2, 256, 112, false, 5, false), DELTA(2, 4, 128, 128, false, 4, true),
-    DELTA(1, 1, 96, 256, false, 3, false),  DELTA(1, 1, 16, 16, false, 1, false),
-    DELTA(2, 6, 32, 48, true, 4, false),    MAMBA(1, 3, 16, 48, false, 4, false),
-    MAMBA(2, 4, 128, 64, false, 4, false),  MAMBA(3, 3, 256, 16, false, 2, false)};
+static const ig_recurrence_shape shapes[] = {DELTA(2, 4, 16, 32, false, 4, false),
+                                             DELTA(2, 6, 48, 16, false, 4, true),
+                                             DELTA(1, 3, 128, 64, true, 2, false),
+                                             DELTA(3, 3, 64, 80, false, 8, true),
+                                             DELTA(1, 2, 256, 112, false, 5, false),
+                                             DELTA(2, 4, 128, 128, false, 4, true),
+                                             DELTA(1, 1, 96, 256, false, 3, false),
+                                             DELTA(1, 1, 16, 16, false, 1, false),
+                                             DELTA(2, 6, 32, 48, true, 4, false),
+                                             MAMBA(1, 3, 16, 48, false, 4, false),
+                                             MAMBA(2, 4, 128, 64, false, 4, false),
+                                             MAMBA(3, 3, 256, 16, false, 2, false),
+                                             CONVOLUTION(72, 3),
+                                             CONVOLUTION(1024, 4)};
 
 /* A layer of a shape with rows and states of its sequences. */
 typedef struct layer {
@@ -88,11 +97,12 @@ static void run(const layer *l, int d, const plan *plans, int n) {
             jobs[i].kept[k].state = states + (size_t)p->kept[k].state * l->floats;
         }
     }
-    size_t group = (size_t)(l->s.n_value_heads / l->s.n_key_heads);
+    size_t group = l->s.n_key_heads ? (size_t)(l->s.n_value_heads / l->s.n_key_heads) : 0;
     const float *beta = l->beta.on[d], *alpha = l->s.has_gate_pairs ? beta + group : l->alpha.on[d];
     const ig_device_ops *ops = devices[d]->ops;
     ops->convolve(devices[d], l->mixed.on[d], l->x.on[d], &l->s, &l->w, jobs, n);
-    ops->recur(devices[d], l->out.on[d], l->mixed.on[d], beta, alpha, &l->s, &l->w, jobs, n);
+    if (l->s.kind != IG_SHORT_CONVOLUTION)
+        ops->recur(devices[d], l->out.on[d], l->mixed.on[d], beta, alpha, &l->s, &l->w, jobs, n);
     memset(jobs, 0xff, sizeof jobs); /* they were taken */
 }
 
@@ -149,15 +159,16 @@ static void any_cut(void **state) {
         layer l = open_layer(&shapes[i]);
         size_t width = (size_t)l.s.n_value_heads * (size_t)l.s.value_dim, at = 10 * width, n = 70 * width;
         run(&l, GPU, mixed, MIXED);
-        float *out = copy_of(&l.out), *states = copy_of(&l.states);
+        both *given = l.s.kind == IG_SHORT_CONVOLUTION ? &l.mixed : &l.out;
+        float *out = copy_of(given), *states = copy_of(&l.states);
         for (int way = 0; way < 3; way++) {
-            memset(l.out.host, 0, l.out.n * sizeof(float)), put(&l.out);
+            memset(given->host, 0, given->n * sizeof(float)), put(given);
             memset(l.states.host, 0, l.states.n * sizeof(float)), put(&l.states);
             if (way == 0) run(&l, GPU, alone, 1);
             for (int k = 0; way == 1 && k < 3; k++) run(&l, GPU, &cut[k], 1);
             for (int k = 0; way == 2 && k < 70; k++) /* two states take turns, the second is the last */
                 run(&l, GPU, &(plan){10 + k, 1, k == 0 ? NONE : k % 2 ? 1 : 4, 1, {{1, k % 2 ? 4 : 1}}}, 1);
-            assert_memory_equal(get(&l.out, GPU) + at, out + at, n * sizeof *out);
+            assert_memory_equal(get(given, GPU) + at, out + at, n * sizeof *out);
             get(&l.states, GPU);
             assert_memory_equal(l.states.host + 4 * l.floats, states + 4 * l.floats, l.floats * sizeof *states);
             if (way == 1)

@@ -566,6 +566,7 @@ static int open_gated(void **state) { return (void)state, set_up("tests/golden/m
 static int open_growing(void **state) { return (void)state, set_up("tests/golden/models/ministral3", 2, N_CTX); }
 static int open_recurrent(void **state) { return (void)state, set_up("tests/golden/models/qwen3.5", 2, N_CTX); }
 static int open_mamba(void **state) { return (void)state, set_up("tests/golden/models/granite4-h", 2, N_CTX); }
+static int open_convolutions(void **state) { return (void)state, set_up("tests/golden/models/lfm2-moe", 2, N_CTX); }
 static int open_parts(void **state) { return (void)state, set_up("tests/golden/models/nemotron-h-moe", 2, N_CTX); }
 static int open_few_experts(void **state) { return (void)state, set_up("tests/golden/models/granitemoe", 2, 192); }
 static int open_post_norm(void **state) { return (void)state, set_up("tests/golden/models/opt-350m-like", 2, 192); }
@@ -584,6 +585,7 @@ int main(void) {
         {"each as if alone, gated attention", each_as_if_alone, open_gated, close_tiny, NULL},
         {"each as if alone, queries that grow", each_as_if_alone, open_growing, close_tiny, NULL},
         {"each as if alone, recurrences", each_as_if_alone, open_recurrent, close_tiny, NULL},
+        {"each as if alone, short convolutions", each_as_if_alone, open_convolutions, close_tiny, NULL},
         {"each as if alone, Mamba 2", each_as_if_alone, open_mamba, close_tiny, NULL},
         {"each as if alone, layers that have no feed-forward part", each_as_if_alone, open_parts, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),

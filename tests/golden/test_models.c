@@ -338,6 +338,8 @@ int main(void) {
         MODEL("granite4-h"),
         MODEL("nemotron-h"),
         MODEL("nemotron-h-moe"),
+        MODEL("lfm2"),
+        MODEL("lfm2-moe"),
         MODEL("ernie4_5-moe"),
         MODEL("glm4"),
         MODEL("exaone4"),

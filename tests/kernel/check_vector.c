@@ -80,6 +80,11 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     compare(c, "add", out, want, n, 0, 0);
 
     memcpy(out, y, (size_t)n * sizeof *y);
+    for (int i = 0; i < n; i++) want[i] = (double)(y[i] * x[i]);
+    c->k->multiply(out, x, n);
+    compare(c, "multiply", out, want, n, 0, 0);
+
+    memcpy(out, y, (size_t)n * sizeof *y);
     for (int i = 0; i < n; i++) want[i] = (double)y[i] + 0.3f * (double)x[i];
     c->k->add_scaled(out, x, 0.3f, n);
     compare(c, "add_scaled", out, want, n, 2e-7, 1e-6);

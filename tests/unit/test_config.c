@@ -265,6 +265,11 @@ static void reads_others(void **state) {
     assert_true(c.d_ff == 40 && c.d_ff_shared == 0 && c.n_experts == 0 && c.is_gate_up_fused);
     c = from_json("{\"model_type\":\"granitemoehybrid\"," GRANITE_4 ",\"num_local_experts\":4}");
     assert_true(c.n_experts == 4 && c.n_experts_used == 2 && c.d_ff_shared == 40);
+    c = from_json("{\"model_type\":\"lfm2\"," LLAMA
+                  ",\"num_key_value_heads\":2,\"full_attn_idxs\":[1],\"block_multiple_of\":20}");
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.head_norm == IG_HEAD_NORM_EACH);
+    assert_true(c.recurrence.kind == IG_SHORT_CONVOLUTION && ig_recurrence_channels(&c.recurrence) == 48);
+    assert_true(c.d_ff == 80 && c.tied && ig_config_state_bytes(&c) == 2 * 2 * 48 * sizeof(float));
 #define NEMOTRON LLAMA ",\"num_key_value_heads\":2,\"n_groups\":2,\"mamba_num_heads\":4,\"mlp_hidden_act\":\"relu2\""
     c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON ",\"hybrid_override_pattern\":\"M-M*-M*\"}");
     assert_true(c.n_layers == 5 && c.n_parts == 7 && c.n_recurrent == 3 && c.rope == IG_ROPE_NONE);

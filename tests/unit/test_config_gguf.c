@@ -299,6 +299,12 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.recurrence.kind == IG_MAMBA_2 && c.recurrence.value_dim == 32 && !c.recurrence.is_tiled);
     tiny_u32(&t, "granitehybrid.block_count", 4);
     refuses_tiny(&t, "granitehybrid.attention.head_count_kv");
+    t = tiny_as("lfm2");
+    tiny_u32(&t, "lfm2.block_count", 3);
+    tiny_raw(&t, "lfm2.attention.head_count_kv", IG_GGUF_ARRAY, kv_heads, sizeof kv_heads);
+    tiny_u32(&t, "lfm2.shortconv.l_cache", 3);
+    c = from_tiny(&t);
+    assert_true(c.recurrence.kind == IG_SHORT_CONVOLUTION && c.n_recurrent == 2 && c.recurrence.value_dim == TINY_D);
     static const char widths[] = "\4\0\0\0\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\20\0\0";
     t = tiny_as("nemotron_h");
     tiny_u32(&t, "nemotron_h.block_count", 3);

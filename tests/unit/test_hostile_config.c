@@ -41,6 +41,7 @@ static void make_text(ig_buffer *b, const char *family, const char *key, const c
 
 #define LLAMA3(rest) "{\"rope_type\":\"llama3\"" rest "}"
 #define MAMBA "\"num_local_experts\":0,\"layer_types\":[\"mamba\",\"mamba\",\"attention\"]"
+#define LFM2 "\"num_key_value_heads\":2"
 #define NEMOTRON                                                                                             \
     "\"hybrid_override_pattern\":\"ME*\",\"n_groups\":2,\"mamba_num_heads\":4,\"n_routed_experts\":4,\"moe_" \
     "intermediate_size\":8"
@@ -153,8 +154,8 @@ static const struct {
     {"qwen3", "layer_types", "[\"full_attention\",\"linear_attention\",\"full_attention\"]", IG_E_UNSUPPORTED,
      "'layer_types' is 'linear_attention'"},
     {"qwen3_5_text", "layer_types", "[\"full_attention\"]", IG_E_FORMAT, "'layer_types'"},
-    {"qwen3_5_text", "layer_types", "[\"linear_attention\",\"conv\",\"full_attention\"]", IG_E_UNSUPPORTED,
-     "'layer_types' is 'conv'"},
+    {"qwen3_5_text", "layer_types", "[\"linear_attention\",\"rwkv\",\"full_attention\"]", IG_E_UNSUPPORTED,
+     "'layer_types' is 'rwkv'"},
     {"qwen3_5_text", "full_attention_interval", "4,\"num_key_value_heads\":2", IG_E_UNSUPPORTED, "no layer attends"},
     {"qwen3_5_text", "linear_num_value_heads", "24,\"num_key_value_heads\":2,\"full_attention_interval\":2",
      IG_E_FORMAT, "no multiple of their 16"},
@@ -169,6 +170,13 @@ static const struct {
     {"granitemoehybrid", "mamba_proj_bias", "true,\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED, "'mamba_proj_bias'"},
     {"granitemoehybrid", "time_step_limit", "[0.001,0.1],\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED,
      "'time_step_limit'"},
+    {"lfm2", "layer_types", "[\"conv\",\"conv\",\"conv\"]," LFM2, IG_E_UNSUPPORTED, "no layer attends"},
+    {"lfm2", "full_attn_idxs", "[]," LFM2, IG_E_UNSUPPORTED, "no layer attends"},
+    {"lfm2", "conv_L_cache", "9," LFM2, IG_E_FORMAT, "'conv_L_cache'"},
+    {"lfm2", "conv_bias", "true," LFM2, IG_E_UNSUPPORTED, "'conv_bias'"},
+    {"lfm2", "block_ffn_dim_multiplier", "1e6," LFM2, IG_E_FORMAT, "'block_ffn_dim_multiplier' must be smaller"},
+    {"lfm2_moe", "num_experts_per_tok", "5,\"num_experts\":4,\"moe_intermediate_size\":8," LFM2, IG_E_FORMAT,
+     "'num_experts_per_tok'"},
     {"nemotron_h", "layers_block_type", "[]", IG_E_FORMAT, "'layers_block_type' must be a list"},
     {"nemotron_h", "layers_block_type", "3", IG_E_FORMAT, "'layers_block_type' must be a list"},
     {"nemotron_h", "hybrid_override_pattern", "\"M*X\",\"num_key_value_heads\":2", IG_E_UNSUPPORTED,

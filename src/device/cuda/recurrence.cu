@@ -33,6 +33,7 @@ typedef struct convolution {
     const ig_recurrence *jobs;
     size_t n; /* channels */
     int n_taps;
+    bool is_plain; /* the sum itself, not its silu */
 } convolution;
 
 /* What a channel gets of row i of a job; of a token before them if i < 0. */
@@ -67,7 +68,7 @@ static __device__ __forceinline__ void convolve_channel(const convolution *c, co
         IG_UNROLL for (int b = IG_RECURRENCE_TAPS - 1; b >= 0; b--) {
             if (b < c->n_taps) sum = fmaf(tap[b], back[b], sum);
         }
-        c->out[(size_t)(job->row + i) * c->n + channel] = sum / (1.0f + expf(-sum));
+        c->out[(size_t)(job->row + i) * c->n + channel] = c->is_plain ? sum : sum / (1.0f + expf(-sum));
         if (kept < job->n_kept && job->kept[kept].after == i + 1)
             keep_inputs(c, job->kept[kept++].state, channel, back);
     }
@@ -283,7 +284,8 @@ void ig_cuda_convolve(ig_device *d, float *out, const float *x, const ig_recurre
                       const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs) {
     gpu *g = enter(d);
     const float *bias = w->taps_bias ? find(g, w->taps_bias) : NULL;
-    convolution c = {out, x, find(g, w->taps), bias, NULL, ig_recurrence_channels(s), s->n_taps};
+    convolution c = {
+        out, x, find(g, w->taps), bias, NULL, ig_recurrence_channels(s), s->n_taps, s->kind == IG_SHORT_CONVOLUTION};
     for (int i = 0, n, most; i < n_jobs; i += n) {
         n = min_int(n_jobs - i, MOST_JOBS);
         c.jobs = send_jobs(g, jobs + i, n, &most);

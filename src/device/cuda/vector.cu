@@ -232,6 +232,8 @@ static __device__ __forceinline__ float activated(float gate, const float *up, s
         return gate / (1.0f + expf(-gate)) * up[i];
     } else if constexpr (kind == IG_SIGMOID_GATED) {
         return 1.0f / (1.0f + expf(-gate)) * up[i] + 0 * gate;
+    } else if constexpr (kind == IG_PRODUCT) {
+        return gate * up[i];
     } else if constexpr (kind == IG_GELU_GATED) {
         return gate / (1.0f + expf(-gate * (IG_GELU_1 + IG_GELU_3 * gate * gate))) * up[i];
     } else if constexpr (kind == IG_SWIGLU_OAI) {
@@ -321,6 +323,8 @@ static activations activations_of(ig_activation kind) {
             return activations{activate<IG_SILU_GATED>, activate_to_codes<IG_SILU_GATED>};
         case IG_SIGMOID_GATED:
             return activations{activate<IG_SIGMOID_GATED>, activate_to_codes<IG_SIGMOID_GATED>};
+        case IG_PRODUCT:
+            return activations{activate<IG_PRODUCT>, activate_to_codes<IG_PRODUCT>};
         case IG_GELU_GATED:
             return activations{activate<IG_GELU_GATED>, activate_to_codes<IG_GELU_GATED>};
         case IG_SWIGLU_OAI:
