@@ -2,6 +2,7 @@
  *
  * Families of which some layers do not attend, with the defaults of the published model classes.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -69,7 +70,7 @@ static int adjust_width(ig_hf_reader *r, int width) {
     int unit = ig_hf_int(r, r->root, "block_multiple_of", IG_MAX_WIDTH, 256);
     double by = ig_hf_scale(r, "block_ffn_dim_multiplier", 1);
     if (!ig_hf_bool(r, "block_auto_adjust_ff_dim", true)) return width;
-    double adjusted = (int)(by * (int)(2 * (double)width / 3));
+    double adjusted = trunc(by * trunc(2 * (double)width / 3));
     if (!(adjusted >= 1 && adjusted <= IG_MAX_WIDTH)) ig_hf_fail_kind(r, "block_ffn_dim_multiplier", "smaller");
     return r->status ? 1 : ((int)adjusted + unit - 1) / unit * unit;
 }
@@ -127,7 +128,7 @@ static void read_granite_mamba(ig_hf_reader *r, ig_config *c) {
         .n_value_heads = n_heads,
         .key_dim = ig_hf_int(r, r->root, "mamba_d_state", IG_RECURRENCE_DIMS, 256),
         .value_dim =
-            is_derived ? width / n_heads : ig_hf_int(r, r->root, "mamba_d_head", IG_MAX_WIDTH, width / n_heads),
+            is_derived ? width / n_heads : ig_hf_int(r, r->root, "mamba_d_head", IG_RECURRENCE_DIMS, width / n_heads),
         .n_taps = ig_hf_int(r, r->root, "mamba_d_conv", IG_RECURRENCE_TAPS, 4)};
     if (n_heads * c->recurrence.value_dim != width)
         ig_hf_fail_kind(r, "mamba_d_head", "'mamba_expand' times 'hidden_size', divided by 'mamba_n_heads'");

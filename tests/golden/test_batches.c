@@ -554,46 +554,37 @@ static int set_up(const char *path, int n_threads, int n) {
 }
 
 static int open_llama_single(void **state) { return (void)state, set_up(TINY_LLAMA, 1, N_CTX); }
-static int open_llama(void **state) { return (void)state, set_up(TINY_LLAMA, 2, N_CTX); }
 static int open_llama_short(void **state) { return (void)state, set_up(TINY_LLAMA, 2, 192); }
-static int open_mistral(void **state) { return (void)state, set_up(TINY_MISTRAL, 2, N_CTX); }
-static int open_gemma(void **state) { return (void)state, set_up("tests/golden/models/gemma3", 2, N_CTX); }
-static int open_olmo(void **state) { return (void)state, set_up("tests/golden/models/olmo3", 2, N_CTX); }
-static int open_smollm(void **state) { return (void)state, set_up("tests/golden/models/smollm3", 2, N_CTX); }
-static int open_experts(void **state) { return (void)state, set_up("tests/golden/models/olmoe", 2, N_CTX); }
-static int open_shared_expert(void **state) { return (void)state, set_up("tests/golden/models/glm4moe", 2, N_CTX); }
-static int open_gated(void **state) { return (void)state, set_up("tests/golden/models/afmoe", 2, N_CTX); }
-static int open_growing(void **state) { return (void)state, set_up("tests/golden/models/ministral3", 2, N_CTX); }
-static int open_recurrent(void **state) { return (void)state, set_up("tests/golden/models/qwen3.5", 2, N_CTX); }
-static int open_mamba(void **state) { return (void)state, set_up("tests/golden/models/granite4-h", 2, N_CTX); }
-static int open_convolutions(void **state) { return (void)state, set_up("tests/golden/models/lfm2-moe", 2, N_CTX); }
-static int open_parts(void **state) { return (void)state, set_up("tests/golden/models/nemotron-h-moe", 2, N_CTX); }
+static int open_llama(void **state) { return (void)state, set_up(TINY_LLAMA, 2, N_CTX); }
+static int open_model(void **state) { return set_up(*state, 2, N_CTX); }
 static int open_few_experts(void **state) { return (void)state, set_up("tests/golden/models/granitemoe", 2, 192); }
 static int open_post_norm(void **state) { return (void)state, set_up("tests/golden/models/opt-350m-like", 2, 192); }
 
 int main(void) {
     if (access(TINY_LLAMA, R_OK) != 0) return 77;
+#define ALONE(what, path) \
+    { "each as if alone, " what, each_as_if_alone, open_model, close_tiny, path }
     const struct CMUnitTest tests[] = {
         {"each as if alone, a thread", each_as_if_alone, open_llama_single, close_tiny, NULL},
-        {"each as if alone, two threads", each_as_if_alone, open_llama, close_tiny, NULL},
-        {"each as if alone, a sliding window", each_as_if_alone, open_mistral, close_tiny, NULL},
-        {"each as if alone, two sets of frequencies", each_as_if_alone, open_gemma, close_tiny, NULL},
-        {"each as if alone, norms of parts alone", each_as_if_alone, open_olmo, close_tiny, NULL},
-        {"each as if alone, layers that do not rotate", each_as_if_alone, open_smollm, close_tiny, NULL},
-        {"each as if alone, experts", each_as_if_alone, open_experts, close_tiny, NULL},
-        {"each as if alone, an expert for all", each_as_if_alone, open_shared_expert, close_tiny, NULL},
-        {"each as if alone, gated attention", each_as_if_alone, open_gated, close_tiny, NULL},
-        {"each as if alone, queries that grow", each_as_if_alone, open_growing, close_tiny, NULL},
-        {"each as if alone, recurrences", each_as_if_alone, open_recurrent, close_tiny, NULL},
-        {"each as if alone, short convolutions", each_as_if_alone, open_convolutions, close_tiny, NULL},
-        {"each as if alone, Mamba 2", each_as_if_alone, open_mamba, close_tiny, NULL},
-        {"each as if alone, layers that have no feed-forward part", each_as_if_alone, open_parts, close_tiny, NULL},
+        ALONE("two threads", TINY_LLAMA),
+        ALONE("a sliding window", TINY_MISTRAL),
+        ALONE("two sets of frequencies", "tests/golden/models/gemma3"),
+        ALONE("norms of parts alone", "tests/golden/models/olmo3"),
+        ALONE("layers that do not rotate", "tests/golden/models/smollm3"),
+        ALONE("experts", "tests/golden/models/olmoe"),
+        ALONE("an expert for all", "tests/golden/models/glm4moe"),
+        ALONE("gated attention", "tests/golden/models/afmoe"),
+        ALONE("queries that grow", "tests/golden/models/ministral3"),
+        ALONE("recurrences", "tests/golden/models/qwen3.5"),
+        ALONE("short convolutions", "tests/golden/models/lfm2-moe"),
+        ALONE("Mamba 2", "tests/golden/models/granite4-h"),
+        ALONE("layers that have no feed-forward part", "tests/golden/models/nemotron-h-moe"),
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_llama_short, close_tiny),
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),
         {"not finite", numbers_that_are_not_finite, open_llama_short, close_tiny, NULL},
         {"not finite, norms after the layers", numbers_that_are_not_finite, open_post_norm, close_tiny, NULL},
-        {"not finite, recurrences", numbers_that_are_not_finite, open_recurrent, close_tiny, NULL},
+        {"not finite, recurrences", numbers_that_are_not_finite, open_model, close_tiny, "tests/golden/models/qwen3.5"},
         {"not finite, experts", numbers_that_are_not_finite, open_few_experts, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(a_prompt_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_first_step_that_fails, open_llama, close_tiny),

@@ -101,7 +101,7 @@ typedef struct place {
     int head, key_head, column, key; /* the thread's own column of the state, and number of a query and key */
     bool has_column, has_key;        /* whether there are such */
     int warp, lane, n_warps;
-    float rate, bias, skip; /* of the head */
+    float rate, bias; /* of the head */
 } place;
 
 /* What a thread knows of a token, before others do. */
@@ -128,7 +128,6 @@ static __device__ __forceinline__ place place_of(const recurrence *r) {
     p.has_key = p.key < s->key_dim;
     p.rate = r->decay[p.head];
     p.bias = r->decay_bias[p.head];
-    p.skip = r->skip ? r->skip[p.head] : 0.0f;
     return p;
 }
 
@@ -210,7 +209,7 @@ static __device__ __forceinline__ float change_rows(float *state, const float *f
         state[i + 2] = fmaf(a.z, change, state[i + 2]);
         state[i + 3] = fmaf(a.w, change, state[i + 3]);
     }
-    return fmaf(p->skip, t->v, query_scale * fmaf(sum[2], change, by_query));
+    return query_scale * fmaf(sum[2], change, by_query);
 }
 
 /* The thread's rows of a state of a job, or zeros; and back. */
@@ -261,6 +260,7 @@ static __global__ void __launch_bounds__(MOST_THREADS) recur(recurrence r) {
         if (i + 1 < n) put_token(tokens + (i + 1) % TOKENS_KEPT * token_floats(p.n_warps), &p, &next);
         __syncthreads();
         float got = change_rows(state, from, read, &p, &now, &r.s);
+        if (r.skip) got = fmaf(r.skip[p.head], now.v, got);
         if (p.warp == 0 && p.has_column) out[(size_t)i * width] = got;
         if (kept < job->n_kept && job->kept[kept].after == i + 1) store_rows(job->kept[kept++].state, &own, state);
     }
