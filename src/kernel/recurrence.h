@@ -12,7 +12,7 @@
 #define LANES 4 /* floats of a vector, where a level's file does not say otherwise */
 #endif
 
-enum { MOST_VECTORS = 2 /* whose sums are kept in registers */ };
+enum { MOST_CHANGED = 2, MOST_ADDED = 4 /* vectors whose sums are kept in registers */ };
 
 static inline void convolve(float *out, const float *const *x, const float *w, const float *bias, size_t stride,
                             int n_taps, int n) {
@@ -35,7 +35,7 @@ INLINE const columns *columns_from(const float *x) { return (const columns *)(co
 /* n_vectors of columns of a state, whose rows are `stride` apart; as they are at `from`, which may be `state`. */
 INLINE void change_columns(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
                            float decay, float beta, int n_keys, size_t stride, const int n_vectors) {
-    columns read[MOST_VECTORS] = {0}, change[MOST_VECTORS], sum[MOST_VECTORS] = {0};
+    columns read[MOST_CHANGED] = {0}, change[MOST_CHANGED], sum[MOST_CHANGED] = {0};
     for (int i = 0; i < n_keys; i++) {
         columns *row = columns_at(state + (size_t)i * stride);
         const columns *old = columns_from(from + (size_t)i * stride);
@@ -61,7 +61,7 @@ INLINE void change_columns(float *out, float *state, const float *from, const fl
 /* The same where a token adds `change` times its key whatever the state is. */
 INLINE void add_columns(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
                         float decay, float share, float skip, int n_keys, size_t stride, const int n_vectors) {
-    columns value[MOST_VECTORS], change[MOST_VECTORS], sum[MOST_VECTORS] = {0};
+    columns value[MOST_ADDED], change[MOST_ADDED], sum[MOST_ADDED] = {0};
     memcpy(value, v, (size_t)n_vectors * sizeof *value);
     for (int j = 0; j < n_vectors; j++) change[j] = share * value[j];
     for (int i = 0; i < n_keys; i++) {
@@ -79,20 +79,20 @@ INLINE void add_columns(float *out, float *state, const float *from, const float
 
 static inline void state_space(float *out, float *state, const float *from, const float *q, const float *k,
                                const float *v, float decay, float share, float skip, int n_keys, int n) {
-    enum { MOST = MOST_VECTORS * LANES };
+    enum { MOST = MOST_ADDED * LANES };
     int j = 0;
     for (; j + MOST <= n; j += MOST)
-        add_columns(out + j, state + j, from + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, MOST_VECTORS);
+        add_columns(out + j, state + j, from + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, MOST_ADDED);
     for (; j < n; j += LANES)
         add_columns(out + j, state + j, from + j, q, k, v + j, decay, share, skip, n_keys, (size_t)n, 1);
 }
 
 static inline void delta_rule(float *out, float *state, const float *from, const float *q, const float *k,
                               const float *v, float decay, float beta, int n_keys, int n) {
-    enum { MOST = MOST_VECTORS * LANES };
+    enum { MOST = MOST_CHANGED * LANES };
     int j = 0;
     for (; j + MOST <= n; j += MOST)
-        change_columns(out + j, state + j, from + j, q, k, v + j, decay, beta, n_keys, (size_t)n, MOST_VECTORS);
+        change_columns(out + j, state + j, from + j, q, k, v + j, decay, beta, n_keys, (size_t)n, MOST_CHANGED);
     for (; j < n; j += LANES)
         change_columns(out + j, state + j, from + j, q, k, v + j, decay, beta, n_keys, (size_t)n, 1);
 }
