@@ -156,8 +156,9 @@ static void read_scales(ig_section *r, ig_config *c) {
 }
 
 /* Sizes of the states of layers that do not attend. */
-static void read_state(ig_section *r, ig_config *c) {
-    c->recurrence = (ig_recurrence_shape){.n_key_heads = ig_section_int(r, "ssm.group_count", IG_MAX_HEADS, -1),
+static void read_state(ig_section *r, ig_config *c, ig_recurrence_kind kind) {
+    c->recurrence = (ig_recurrence_shape){.kind = kind,
+                                          .n_key_heads = ig_section_int(r, "ssm.group_count", IG_MAX_HEADS, -1),
                                           .n_value_heads = ig_section_int(r, "ssm.time_step_rank", IG_MAX_HEADS, -1),
                                           .key_dim = ig_section_int(r, "ssm.state_size", IG_RECURRENCE_DIMS, -1),
                                           .n_taps = ig_section_int(r, "ssm.conv_kernel", IG_RECURRENCE_TAPS, -1)};
@@ -182,8 +183,7 @@ static void read_granite(ig_section *r, ig_config *c) {
 /* Granite 4, and Bamba, which rotates. Layers that do not attend have no heads of keys and values. */
 static void read_granitehybrid(ig_section *r, ig_config *c) {
     read_granite(r, c);
-    read_state(r, c);
-    c->recurrence.kind = IG_MAMBA_2;
+    read_state(r, c, IG_MAMBA_2);
     if (c->n_experts) c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
 }
 
@@ -345,7 +345,7 @@ static void read_recurrence(ig_section *r, ig_config *c) {
     bool is_stated = read_flags(r, c, "attention.recurrent_layers", c->is_recurrent);
     c->n_layers = n_layers;
     for (int l = 0; l < n_layers && !is_stated; l++) c->is_recurrent[l] = (l + 1) % interval != 0;
-    read_state(r, c);
+    read_state(r, c, IG_GATED_DELTA_NET);
     c->recurrence.is_tiled = true;
 }
 
@@ -384,13 +384,13 @@ static void read_nemotron_h(ig_section *r, ig_config *c) {
         parts[i] = !c->has_no_ffn[i] ? IG_PART_FFN : c->is_recurrent[i] ? IG_PART_RECURRENCE : IG_PART_ATTENTION;
     if (!ig_config_join_parts(c, parts, n) && !r->status)
         r->status =
-            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: a feed-forward part follows none that mixes tokens", r->path);
+            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s': a feed-forward part follows none that mixes tokens",
+                    r->path, ig_section_name(r, "feed_forward_length").text);
     c->rope = IG_ROPE_NONE;
     c->activation = IG_RELU_SQUARED;
     if (c->norm_eps == 0) c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
     read_no_window(r, c);
-    read_state(r, c);
-    c->recurrence.kind = IG_MAMBA_2;
+    read_state(r, c, IG_MAMBA_2);
 }
 
 static void read_nemotron_h_moe(ig_section *r, ig_config *c) {

@@ -352,30 +352,22 @@ static void bind_mamba(binder *b, ig_recurrent *r, int i) {
     r->norm = bind_numbers(b, n->mixed_norm, i, s->n_key_heads, n_values / s->n_key_heads);
 }
 
-static void bind_convolution(binder *b, ig_layer *l, int i) {
-    const ig_weight_names *n = &b->names;
-    ig_recurrent *r = &l->recurrent;
+static void bind_convolution(binder *b, ig_recurrent *r, int i) {
     int d = b->c->d_model;
-    bind_parts(b, n->mixed, i, (ig_matrix *[]){&r->beta, &r->z, &r->qkv}, (int[]){d, d, d}, 3, d);
-    r->w.taps = bind_taps(b, i);
-    l->o = bind_matrix(b, n->mixed_out, i, d, d);
+    bind_parts(b, b->names.mixed, i, (ig_matrix *[]){&r->beta, &r->z, &r->qkv}, (int[]){d, d, d}, 3, d);
 }
 
 static void bind_recurrence(binder *b, ig_layer *l, int i) {
+    static void (*const kinds[])(binder * b, ig_recurrent * r, int i) = {
+        [IG_GATED_DELTA_NET] = bind_delta_net, [IG_MAMBA_2] = bind_mamba, [IG_SHORT_CONVOLUTION] = bind_convolution};
     const ig_recurrence_shape *s = &b->c->recurrence;
     ig_recurrent *r = &l->recurrent;
-    if (s->kind == IG_SHORT_CONVOLUTION) {
-        bind_convolution(b, l, i);
-        return;
-    }
-    if (s->kind == IG_MAMBA_2)
-        bind_mamba(b, r, i);
-    else
-        bind_delta_net(b, r, i);
+    kinds[s->kind](b, r, i);
     r->w.taps = bind_taps(b, i);
+    l->o = bind_matrix(b, b->names.mixed_out, i, b->c->d_model, s->n_value_heads * s->value_dim);
+    if (s->kind == IG_SHORT_CONVOLUTION) return;
     r->w.decay = bind_decay(b, i, s->n_value_heads);
     r->w.decay_bias = bind_part_vector(b, b->names.decay_bias, i, "", s->n_value_heads, true);
-    l->o = bind_matrix(b, b->names.mixed_out, i, b->c->d_model, s->n_value_heads * s->value_dim);
 }
 
 static void bind_attention(binder *b, ig_layer *l, int i) {

@@ -24,9 +24,9 @@ typedef struct ig_ffn {
 /* Of a layer that does not attend. */
 typedef struct ig_recurrent {
     ig_matrix qkv, z; /* [channels][d_model], [n_value_heads value_dim][d_model] */
-    ig_matrix beta,
-        alpha; /* [n_value_heads][d_model]; of pairs (has_gate_pairs) the first has both; Mamba 2 has no
-                  beta, and a short convolution only that, as what multiplies its input: [d_model][d_model] */
+    ig_matrix beta;   /* [n_value_heads][d_model], of pairs (has_gate_pairs) with alpha in it; Mamba 2 has none; of a
+                         short convolution what multiplies its input, [d_model][d_model] */
+    ig_matrix alpha;  /* [n_value_heads][d_model]; absent in pairs and short convolutions */
     ig_recurrence_weights w;
     const float *norm; /* [value_dim] of what is read from a state; Mamba 2: of all heads */
 } ig_recurrent;
