@@ -118,7 +118,8 @@ static void read_rows(void *arg, int repeat) {
 static double speed_of(reading *x) { return (double)x->n_tokens * x->n_kv_heads * ROW_BYTES / median(read_rows, x); }
 
 static ig_kv *open_kv(int n_kv_heads, int n_tokens, uint64_t vram_bytes) {
-    ig_kv_shape shape = {1, n_kv_heads, DIM, n_tokens, n_tokens};
+    ig_kv_shape shape = {
+        .n_layers = 1, .n_kv_heads = n_kv_heads, .head_dim = DIM, .n_ctx = n_tokens, .n_batch = n_tokens};
     ig_kv_options o = {.device = dev, .type = IG_KV_F16, .vram_bytes = vram_bytes};
     ig_error err = {0};
     ig_kv *kv;

@@ -66,11 +66,12 @@ int32_t *ig_step_list(const ig_step *step, const ig_segment *seg, int list, int 
 /* Task: a KV head of a layer of a segment. If the device has chosen of it, the policy sees what, and it is counted. */
 static void see_head(void *arg, int task, int thread) {
     ig_step step = *(const ig_step *)arg;
-    int n_heads = step.heads.n_kv_heads, n_layers = step.segments->seq->policy->shape.n_layers, head = task % n_heads;
+    int n_heads = step.layers->all.n_kv_heads, n_layers = step.segments->seq->policy->shape.n_layers,
+        head = task % n_heads;
     const ig_segment *seg = &step.segments[task / n_heads / n_layers];
     ig_sequence *seq = seg->seq;
     int per_head = seq->n_lists / n_heads;
-    step.layer = task / n_heads % n_layers;
+    ig_step_enter(&step, task / n_heads % n_layers);
     if (seg->status || !ig_step_is_hidden(&step, seg)) return;
     for (int i = head * per_head; i < (head + 1) * per_head; i++) {
         ig_choosing x = {.layer = step.layer, .list = i, .e = ig_kv_entries(seq->kv, step.layer, head)};
@@ -82,9 +83,11 @@ static void see_head(void *arg, int task, int thread) {
 }
 
 static bool any_hidden(ig_step *step, int n_layers) {
-    for (step->layer = 0; step->layer < n_layers; step->layer++)
+    for (int l = 0; l < n_layers; l++) {
+        ig_step_enter(step, l);
         for (int s = 0; s < step->n_segments; s++)
             if (!step->segments[s].status && ig_step_is_hidden(step, &step->segments[s])) return true;
+    }
     return false;
 }
 
@@ -98,8 +101,10 @@ void ig_step_catch_up(ig_step *step) {
     }
     ig_step_lap(step->x, IG_STEP_APPEND);
     if (any_hidden(step, n_layers))
-        step->dev->ops->parallel(step->dev, step->n_segments * n_layers * step->heads.n_kv_heads, see_head, step);
-    for (step->layer = 0; step->layer < n_layers; step->layer++)
+        step->dev->ops->parallel(step->dev, step->n_segments * n_layers * step->layers->all.n_kv_heads, see_head, step);
+    for (int l = 0; l < n_layers; l++) {
+        ig_step_enter(step, l);
         for (int s = 0; s < step->n_segments; s++) ig_step_observe(step, &step->segments[s]);
+    }
     ig_step_lap(step->x, IG_STEP_SELECT);
 }

@@ -60,7 +60,7 @@ static ig_sequence begin(const ig_sequence_plan *p) {
                          .space = {.dev = s->device},
                          .codec = {.kernels = s->kernels,
                                    .frames = p->frames,
-                                   .heads = {s->n_heads, s->n_kv_heads, s->head_dim, s->scale},
+                                   .heads = {{s->n_heads, s->n_kv_heads, s->head_dim, s->scale}, s->local, s->window},
                                    .type = p->type},
                          .limit = p->limit,
                          .n_ctx = s->n_ctx,
@@ -123,7 +123,7 @@ static void show_rows(const replay *r, int layer, int head, const ig_kv_view *vi
     ig_kv_plain plain;
     for (int i = r->begin; i < r->end && i < view->n; i++) {
         int slot = view->index ? view->index[i] : view->first + i;
-        ig_kv_row row = ig_kv_view_at(view, slot, seq->codec.heads.head_dim);
+        ig_kv_row row = ig_kv_view_at(view, slot);
         ig_kv_read(&plain, &seq->codec, &row, layer, head);
         p->ops->append(p, layer, head, slot, plain.key, plain.value);
     }
@@ -133,7 +133,7 @@ static void show_rows(const replay *r, int layer, int head, const ig_kv_view *vi
 static void replay_head(void *arg, int task, int thread) {
     const replay *r = arg;
     ig_kv *kv = r->seq->kv;
-    int n_heads = r->seq->codec.heads.n_kv_heads, layer = task / n_heads, head = task % n_heads;
+    int n_heads = r->seq->codec.heads.all.n_kv_heads, layer = task / n_heads, head = task % n_heads;
     (void)thread;
     if (ig_policy_is_dense(r->seq->policy, layer) || !ig_kv_in_ram(kv, layer, r->begin)) return;
     ig_entries e = ig_kv_entries(kv, layer, head);
@@ -155,7 +155,7 @@ static ig_status replay_layer(ig_sequence *seq, ig_device *dev, int layer, int f
         if (status) return status;
         r.begin = unit > first ? unit : first;
         r.end = unit + IG_ATTEND_UNIT;
-        dev->ops->parallel(dev, seq->codec.heads.n_kv_heads, replay_piece, &r);
+        dev->ops->parallel(dev, seq->codec.heads.all.n_kv_heads, replay_piece, &r);
     }
     return IG_OK;
 }
@@ -166,7 +166,7 @@ ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_
     replay all = {.seq = seq, .begin = first, .end = seq->n_ctx};
     ig_status status = IG_OK;
     if (first >= n_tokens || !p->ops->append) return IG_OK;
-    dev->ops->parallel(dev, n_layers * seq->codec.heads.n_kv_heads, replay_head, &all);
+    dev->ops->parallel(dev, n_layers * seq->codec.heads.all.n_kv_heads, replay_head, &all);
     for (int l = 0; !status && l < n_layers; l++)
         if (!ig_policy_is_dense(p, l) && !ig_kv_in_ram(seq->kv, l, first))
             status = replay_layer(seq, dev, l, first, n_tokens, err);

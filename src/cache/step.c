@@ -12,9 +12,13 @@ enum { BEGUN_ENTRIES = 16 * IG_ATTEND_UNIT };
 
 /* ---- scratch ------------------------------------------------------------------ */
 
-void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, int n_threads, const ig_step_need *need) {
+void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *layers, int n_threads,
+                     const ig_step_need *need) {
+    const ig_head_shape *s = &layers->all, *local = &layers->local;
     size_t rows = (size_t)need->max_rows, n_ctx = (size_t)need->n_ctx, n_heads = (size_t)s->n_heads,
-           heads = n_heads * (size_t)s->head_dim, kv = (size_t)s->n_kv_heads * (size_t)s->head_dim;
+           heads = n_heads * (size_t)s->head_dim, kv = (size_t)s->n_kv_heads * (size_t)s->head_dim,
+           local_kv = (size_t)local->n_kv_heads * (size_t)local->head_dim;
+    if (kv < local_kv) kv = local_kv;
     x->select_bytes = ig_round_up(need->select_bytes, IG_ALIGN);
     x->q = ig_space_twin(a, rows * heads);
     x->k = ig_space_twin(a, rows * kv);

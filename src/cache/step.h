@@ -70,7 +70,7 @@ typedef struct ig_step_clock {
 /* Rows of a layer, and scratch, the host's and floats unless said otherwise. */
 typedef struct ig_step_scratch {
     ig_twin q;          /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
-    ig_twin k, v;       /* [max_rows][n_kv_heads][head_dim] */
+    ig_twin k, v;       /* [max_rows][n_kv_heads][head_dim] of the layer at work */
     float *out;         /* [max_rows][n_heads][head_dim] the device's: attention's result; lent by the forward pass */
     float *lse;         /* [max_rows][n_heads] the device's */
     ig_rest rest;       /* [max_rows][n_heads] queries */
@@ -124,13 +124,14 @@ static inline void ig_step_start(ig_step_scratch *x, const ig_device *dev) {
 }
 
 /* Takes all but `out` from the space. */
-void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *heads, int n_threads,
+void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *heads, int n_threads,
                      const ig_step_need *need);
 
 typedef struct ig_step {
     ig_device *dev;
     const ig_kernels *kernels;
-    ig_head_shape heads;
+    const ig_layer_heads *layers;
+    ig_head_shape heads;             /* of `layer` */
     const int *window;               /* [n_layers] 0: none */
     const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none */
     ig_step_scratch *x;
@@ -141,6 +142,12 @@ typedef struct ig_step {
     bool guesses;  /* IG_SPECULATE_AUTO is LATE */
     bool is_late;  /* all layers go through without a look at them (late.c) */
 } ig_step;
+
+/* From here on it is this layer's. */
+static inline void ig_step_enter(ig_step *step, int layer) {
+    step->layer = layer;
+    step->heads = *ig_heads_of(step->layers, layer);
+}
 
 /* Whether all layers can go through before the host looks at any of them: the device keeps rows itself, and chooses if
  * anything has to be chosen, and no entry moves. */

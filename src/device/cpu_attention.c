@@ -115,7 +115,7 @@ static void resolve(tile *t, const ig_kv_view *view, int begin, int n, int head_
         int slot = view->index ? view->index[begin + i] : view->first + begin + i;
         const uint8_t *row = ig_kv_view_row(view, slot);
         if (n_lines) {
-            const ig_kv_line *lines = ig_kv_view_lines(view, slot, n_lines);
+            const ig_kv_line *lines = ig_kv_view_lines(view, slot);
             /* chosen rows are scattered over three places */
             __builtin_prefetch(lines), __builtin_prefetch(row), __builtin_prefetch(row + view->v_offset);
             t->packed_k[i] = (ig_kv_packed){row, lines};

@@ -52,17 +52,19 @@ typedef struct ig_kv_view {
     bool is_ascending;      /* index is */
     int block_base;
     int shift;
-    size_t row_bytes, v_offset;
-    const int32_t *index; /* [n] slots, or NULL: slots first .. first + n - 1 */
+    size_t row_bytes, v_offset; /* from slot to slot; from a key to its value */
+    size_t at;                  /* where the head's part of a row begins (kv/memory.h) */
+    const int32_t *index;       /* [n] slots, or NULL: slots first .. first + n - 1 */
     int first, n;
     const int32_t *n_listed; /* the device's: so many of index [n], which is the device's too, count; NULL: all */
     int n_slots;             /* that the sequence uses: all that are listed, but for new ones, are before this one */
     ig_kv_type type;         /* of the rows */
-    const ig_kv_line *lines; /* [blocks][2^shift][2][ig_kv_row_lines]; NULL for IG_KV_F16 */
-    ig_residency *copies;    /* of blocks in the device's own memory; NULL: there are none */
-    const uint8_t **where;   /* with copies, the device's: where blocks are to be read, by number */
-    size_t table;            /* with copies: the table that the blocks belong to */
-    ig_kv_traffic *traffic;  /* with copies: what the view causes is added, by finish() */
+    const ig_kv_line *lines; /* [blocks][2^shift][slot_lines]; NULL for IG_KV_F16 */
+    size_t slot_lines, lines_at; /* of a slot; of these the head's own, [2][ig_kv_row_lines], begin there */
+    ig_residency *copies;        /* of blocks in the device's own memory; NULL: there are none */
+    const uint8_t **where;       /* with copies, the device's: where blocks are to be read, by number */
+    size_t table;                /* with copies: the table that the blocks belong to */
+    ig_kv_traffic *traffic;      /* with copies: what the view causes is added, by finish() */
 } ig_kv_view;
 
 static inline size_t ig_kv_view_block(const ig_kv_view *v, int slot) {
@@ -72,13 +74,13 @@ static inline size_t ig_kv_view_block(const ig_kv_view *v, int slot) {
 /* The key of a slot; its value lies v_offset behind. */
 static inline const uint8_t *ig_kv_view_row(const ig_kv_view *v, int slot) {
     size_t block = v->is_staged ? (size_t)((slot >> v->shift) - v->block_base) : ig_kv_view_block(v, slot);
-    return v->blocks[block] + (size_t)(slot & ((1 << v->shift) - 1)) * v->row_bytes;
+    return v->blocks[block] + (size_t)(slot & ((1 << v->shift) - 1)) * v->row_bytes + v->at;
 }
 
-/* The lines of a slot's key; n_lines = ig_kv_row_lines. Those of its value follow. */
-static inline const ig_kv_line *ig_kv_view_lines(const ig_kv_view *v, int slot, size_t n_lines) {
+/* The lines of a slot's key. Those of its value follow. */
+static inline const ig_kv_line *ig_kv_view_lines(const ig_kv_view *v, int slot) {
     size_t row = (ig_kv_view_block(v, slot) << v->shift) + (size_t)(slot & ((1 << v->shift) - 1));
-    return v->lines + row * 2 * n_lines;
+    return v->lines + row * v->slot_lines + v->lines_at;
 }
 
 /* Rows that attention is split by when it takes several calls (ig_attention.begin, end). A device may split a decode
@@ -135,6 +137,16 @@ typedef struct ig_head_shape {
     int n_heads, n_kv_heads, head_dim;
     float scale;
 } ig_head_shape;
+
+/* Of all layers of a model; or those with a window have others, as many of queries. */
+typedef struct ig_layer_heads {
+    ig_head_shape all, local; /* local.n_heads 0: none has */
+    const int *window;        /* [n_layers] 0: it has none */
+} ig_layer_heads;
+
+static inline const ig_head_shape *ig_heads_of(const ig_layer_heads *h, int layer) {
+    return h->local.n_heads && h->window[layer] ? &h->local : &h->all;
+}
 
 /* Keys and values of n tokens of a sequence that are to be kept in a layer: rows 0 .. n - 1 of the views, which hold
  * nothing else. They get the form that ig_kv_write() of kv/rows.h gives them, in copies of their blocks, too. */

@@ -134,7 +134,7 @@ static int count_scans(const ig_session_plan *p) {
 static size_t plan_mail(const ig_session_plan *p, const ig_config *c) {
     if (p->policy.device->ops->is_host) return 0;
     size_t scans = (size_t)count_scans(p), blocks = (size_t)(p->o.n_ctx / p->policy.block_tokens + 1);
-    size_t views = scans > (size_t)p->kv.n_kv_heads ? scans : (size_t)p->kv.n_kv_heads;
+    size_t views = (size_t)ig_max_int(count_scans(p), ig_max_int(p->kv.n_kv_heads, p->kv.local_kv_heads));
     size_t jobs =
         3 * (views * sizeof(ig_kv_view) + sizeof(ig_attention)) + 2 * scans * (sizeof(ig_scan_list) + blocks / 8);
     size_t bytes = (size_t)p->kv.n_layers * jobs + 3 * blocks * sizeof(uint32_t) +
@@ -177,7 +177,8 @@ static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, i
     double layer = (double)ig_kv_entry_bytes(&p->kv, &p->tiers) * p->kv.n_kv_heads;
     ig_kv_options one = p->tiers;
     one.n_sequences = 1;
-    double dense = layer * (p->kv.n_layers - n_layers) * n_ctx - (double)ig_kv_plan_let_go(&p->kv, &one);
+    double all = (double)ig_kv_token_bytes(&p->kv, &p->tiers);
+    double dense = (all - layer * n_layers) * n_ctx - (double)ig_kv_plan_let_go(&p->kv, &one);
     double bytes = (double)o->memory.limit_bytes;
     double n = bytes > 0 ? floor((bytes - dense) / (layer * n_layers)) : ig_pick_share(o->memory.limit, n_ctx);
     char text[64];
@@ -225,7 +226,8 @@ static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
 
 static void set_shapes(ig_session_plan *p, const ig_model *m) {
     const ig_config *c = &m->config;
-    p->kv = (ig_kv_shape){ig_config_attention_layers(c), c->n_kv_heads, c->head_dim, p->o.n_ctx, p->o.n_batch};
+    ig_layer_heads heads = ig_config_heads(c);
+    p->kv = ig_config_kv_shape(c, p->o.n_ctx, p->o.n_batch);
     p->policy = (ig_policy_shape){.n_layers = ig_config_attention_layers(c),
                                   .n_heads = c->n_heads,
                                   .n_kv_heads = c->n_kv_heads,
@@ -233,6 +235,7 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
                                   .n_ctx = p->o.n_ctx,
                                   .scale = (float)c->attn_scale,
                                   .window = c->window,
+                                  .local = heads.local,
                                   .sink_scores = m->weights.sink_scores,
                                   .kernels = ig_kernels_get(m->ctx->level),
                                   .device = m->ctx->device};

@@ -27,6 +27,21 @@ static int block_shift(size_t row_bytes) {
 
 int ig_kv_block_tokens(int head_dim, ig_kv_type type) { return 1 << block_shift(ig_kv_row_bytes(type, head_dim)); }
 
+/* Heads of layers that have others than most in a row. */
+static int count_side_by_side(const ig_kv_memory *m, const ig_kv_shape *s) {
+    if (!s->local_kv_heads) return 1;
+    size_t n_bytes = ig_kv_row_bytes(m->type, s->local_head_dim), n_lines = ig_kv_row_lines(m->type, s->local_head_dim);
+    size_t n = m->row_bytes / n_bytes, by_lines = n_lines ? m->slot_lines / (2 * n_lines) : n;
+    return (int)(by_lines < n ? by_lines : n);
+}
+
+/* Tables that layers use. */
+static size_t tables_in_use(const ig_kv_memory *m) {
+    size_t n = 0;
+    for (int l = 0; l < m->shape.n_layers; l++) n += (size_t)ig_kv_tables_of(m, l);
+    return n;
+}
+
 /* Fills in what follows from the shape; false if it cannot be counted. */
 static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_options *o, size_t *n_blocks) {
     m->shape = *s;
@@ -35,7 +50,11 @@ static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_optio
     m->n_sequences = o->n_sequences ? (size_t)o->n_sequences : 1;
     m->shares = o->share;
     m->row_bytes = ig_kv_row_bytes(m->type, s->head_dim);
-    m->row_lines = ig_kv_row_lines(m->type, s->head_dim);
+    m->slot_lines = 2 * ig_kv_row_lines(m->type, s->head_dim);
+    m->heads_per_row = count_side_by_side(m, s);
+    m->layer_tables = (size_t)s->n_kv_heads;
+    for (int l = 0; l < s->n_layers; l++)
+        if ((size_t)ig_kv_tables_of(m, l) > m->layer_tables) m->layer_tables = (size_t)ig_kv_tables_of(m, l);
     m->shift = block_shift(m->row_bytes);
     m->piece_shift = m->shift > IG_UNIT_SHIFT ? m->shift : IG_UNIT_SHIFT;
     m->piece_blocks = (size_t)1 << (m->piece_shift - m->shift);
@@ -45,8 +64,8 @@ static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_optio
     size_t bytes, each = m->sequence_pieces + m->shares; /* one more to copy a shared one to */
     return ig_mul_size(&m->n_pieces, each, m->n_sequences) &&
            ig_mul_size(&m->table_len, m->n_pieces, m->piece_blocks) &&
-           ig_mul_size(&m->n_tables, (size_t)s->n_layers, (size_t)s->n_kv_heads) &&
-           ig_mul_size(&m->layer_blocks, (size_t)s->n_kv_heads, m->table_len) &&
+           ig_mul_size(&m->n_tables, (size_t)s->n_layers, m->layer_tables) &&
+           ig_mul_size(&m->layer_blocks, m->layer_tables, m->table_len) &&
            ig_mul_size(n_blocks, m->n_tables, m->table_len) && *n_blocks < UINT32_MAX &&
            ig_mul_size(&bytes, *n_blocks, IG_FRAME_BYTES + ig_kv_block_line_bytes(m) + 64);
 }
@@ -59,7 +78,7 @@ static void lay_out_reading(ig_space *a, reading *r, size_t n) {
 
 /* Tables of a tiered memory. */
 static void *lay_out(ig_kv_memory *m, size_t n_blocks, size_t n_frames) {
-    size_t unit = (size_t)m->shape.n_kv_heads * m->unit_blocks;
+    size_t unit = m->layer_tables * m->unit_blocks;
     /* Staging first: frames must be aligned to their size. */
     for (int i = 0; i < N_STAGES; i++) m->stages[i].frames = ig_space_host(&m->space, unit * IG_FRAME_BYTES);
     for (int i = 0; i < N_STAGES; i++) m->stages[i].table = ig_space_host(&m->space, unit * sizeof(uint8_t *));
@@ -76,9 +95,9 @@ static void *lay_out(ig_kv_memory *m, size_t n_blocks, size_t n_frames) {
 /* The frames that a tiered memory cannot do without: last blocks of all tables of all sequences, two batches being
  * written, and two layers' worth of chosen blocks of one sequence (the layer at work and the next one's prefetch). */
 static size_t least_frames(const ig_kv_memory *m) {
-    size_t heads = (size_t)m->shape.n_kv_heads, batch = ig_kv_blocks_for(m, m->shape.n_batch) + 2 * m->n_sequences;
+    size_t tables = m->layer_tables, batch = ig_kv_blocks_for(m, m->shape.n_batch) + 2 * m->n_sequences;
     size_t open = m->shares ? m->n_tables * m->piece_blocks : m->n_tables; /* a piece may come as a whole */
-    return m->n_sequences * open + 2 * batch * heads + 2 * heads * m->sequence_blocks;
+    return m->n_sequences * open + 2 * batch * tables + 2 * tables * m->sequence_blocks;
 }
 
 int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *o) {
@@ -123,12 +142,18 @@ uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *o) {
            2 * ig_kv_row_lines(o->type, shape->head_dim) * sizeof(ig_kv_line);
 }
 
+uint64_t ig_kv_token_bytes(const ig_kv_shape *shape, const ig_kv_options *o) {
+    ig_kv_memory m = {0};
+    size_t n_blocks;
+    return count_sizes(&m, shape, o, &n_blocks) ? tables_in_use(&m) * ig_kv_entry_bytes(shape, o) : 0;
+}
+
 /* Blocks of a memory that is as full as it can get. */
 static size_t blocks_in_use(const ig_kv_memory *m, const ig_kv_options *o) {
     size_t few = ig_kv_blocks_for(m, ig_kv_plan_slots(&m->shape, o)), n_dropping = (size_t)o->n_dropping,
            all = ig_kv_blocks_for(m, m->shape.n_ctx) + m->shares * m->piece_blocks;
-    return m->n_sequences * (((size_t)m->shape.n_layers - n_dropping) * all + n_dropping * few) *
-           (size_t)m->shape.n_kv_heads;
+    size_t n_few = n_dropping * (size_t)m->shape.n_kv_heads;
+    return m->n_sequences * ((tables_in_use(m) - n_few) * all + n_few * few);
 }
 
 size_t ig_kv_count_pinned(const ig_kv_memory *m, int n) {
@@ -179,6 +204,12 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
     if (shape->head_dim < 8 || shape->head_dim > IG_KV_DIMS || shape->head_dim % 8)
         return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most %d", shape->head_dim,
                        IG_KV_DIMS);
+    if (shape->local_kv_heads &&
+        (shape->local_head_dim < 8 || shape->local_head_dim > shape->head_dim || shape->local_head_dim % 8))
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "head dimension %d of layers with a window: need a multiple of 8, at "
+                       "most the others' %d",
+                       shape->local_head_dim, shape->head_dim);
     if ((int)o->type < 0 || o->type >= IG_KV_TYPES) return ig_fail(err, IG_E_ARG, "KV type %d is unknown", o->type);
     if (o->disk_bytes && o->disk_bytes < IG_FRAME_BYTES)
         return ig_fail(err, IG_E_LIMIT, "KV disk tier of %llu bytes: a block takes %d",
@@ -194,7 +225,7 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
 /* Copies of its blocks in the device's own memory. */
 static ig_residency_shape copies_of(const ig_kv_memory *m, const ig_kv_options *o) {
     return (ig_residency_shape){.n_layers = m->shape.n_layers,
-                                .n_heads = m->shape.n_kv_heads,
+                                .n_heads = (int)m->layer_tables,
                                 .table_len = m->table_len,
                                 .block_bytes = (2 * m->row_bytes) << m->shift,
                                 .line_bytes = ig_kv_block_line_bytes(m),
@@ -261,7 +292,7 @@ static ig_status open_tier(ig_kv_memory *m, size_t n_blocks, size_t n_frames, co
     ig_tier_info info;
     m->tier->ops->info(m->tier, &info);
     tell_tier(o, &info);
-    uint64_t fit = info.room_bytes / (m->n_tables * m->piece_blocks * IG_FRAME_BYTES);
+    uint64_t fit = info.room_bytes / (tables_in_use(m) * m->piece_blocks * IG_FRAME_BYTES);
     if (fit < m->n_room) m->n_room = (size_t)fit;
     return IG_OK;
 }
@@ -272,8 +303,8 @@ static ig_status open_tables(ig_kv_memory *m, size_t n_blocks, ig_error *err) {
     m->spare = ig_pages_reserve(m->n_pieces * sizeof *m->spare);
     m->counted = ig_pages_reserve(m->n_pieces * sizeof *m->counted);
     m->n_room = m->n_pieces;
-    if (m->row_lines) m->lines = ig_device_alloc(m->device, IG_PLACE_HOST, n_blocks * ig_kv_block_line_bytes(m));
-    if (!m->frames || !m->n_owners || !m->spare || !m->counted || (m->row_lines && !m->lines))
+    if (m->slot_lines) m->lines = ig_device_alloc(m->device, IG_PLACE_HOST, n_blocks * ig_kv_block_line_bytes(m));
+    if (!m->frames || !m->n_owners || !m->spare || !m->counted || (m->slot_lines && !m->lines))
         return ig_fail_memory(err, "KV block tables", n_blocks * block_bytes(m));
     return m->shares ? ig_prefix_tree_open(&m->prefixes, m->n_pieces, 1 << m->piece_shift, err) : IG_OK;
 }
@@ -331,7 +362,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
 int ig_kv_piece_tokens(const ig_kv_memory *m) { return 1 << m->piece_shift; }
 
 size_t ig_kv_piece_bytes(const ig_kv_memory *m) {
-    return m->n_tables * m->piece_blocks * (IG_FRAME_BYTES + ig_kv_block_line_bytes(m));
+    return tables_in_use(m) * m->piece_blocks * (IG_FRAME_BYTES + ig_kv_block_line_bytes(m));
 }
 
 size_t ig_kv_room(const ig_kv_memory *m) { return m->n_room; }
@@ -429,7 +460,7 @@ static void count_pages(const ig_kv_memory *m, ig_kv_stats *out, size_t n_frames
 
 void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     size_t n_pieces = m->n_fresh - m->n_spare, n_frames = ig_frame_pool_taken(&m->pool) - m->n_lent,
-           n_blocks = m->tier ? n_pieces * m->piece_blocks * m->n_tables : n_frames + ig_kv_windows_gone(m);
+           n_blocks = m->tier ? n_pieces * m->piece_blocks * tables_in_use(m) : n_frames + ig_kv_windows_gone(m);
     *out = m->stats;
     out->n_sequences = m->n_open;
     out->table_bytes = n_pieces * ig_kv_tables_piece_bytes(m);

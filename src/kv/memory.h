@@ -6,7 +6,8 @@
  *
  * A block is one 4 KiB frame: K, then V, of consecutive tokens of one KV head of one layer: 2^shift tokens, as 16-bit
  * floats 8 at head dimension 128, 16 at 64, packed to 8 or 4 bits twice or four times as many. The lines of packed rows
- * stay in RAM, in a table by block.
+ * stay in RAM, in a table by block. Where a layer's heads are narrower than others', a row holds several of its KV
+ * heads side by side, and they share a block.
  *
  * A piece is 16 consecutive tokens of a sequence, or as many more as a block holds: their blocks of all layers and KV
  * heads, and what policies keep of them (table.h), all found by the piece's number. A sequence (store.h) is a list of
@@ -28,6 +29,9 @@ typedef struct ig_kv_shape {
     int n_layers, n_kv_heads, head_dim; /* head_dim: a multiple of 8, at most 512 */
     int n_ctx;                          /* most tokens of a sequence */
     int n_batch;                        /* most tokens added to a layer at once */
+    /* Layers with a window, whose entries are not dropped, have these heads instead, no wider; 0: they do not. */
+    int local_kv_heads, local_head_dim;
+    const int *window; /* [n_layers] of that: tokens, 0: all; outlives the memory */
 } ig_kv_shape;
 
 typedef struct ig_kv_options {
@@ -65,7 +69,7 @@ typedef struct ig_kv_pick {
 /* What a step wants of a layer of a sequence. */
 typedef struct ig_kv_want {
     ig_kv *kv;
-    const ig_kv_pick *picks; /* [n_picks], a multiple of n_kv_heads: so many to each KV head */
+    const ig_kv_pick *picks; /* [n_picks], a multiple of the KV heads: so many to each */
     int n_picks;
 } ig_kv_want;
 
@@ -98,8 +102,9 @@ uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options)
 int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *options);
 /* Bytes of frames that its layers with a window do not get, since they let go of most tokens. */
 uint64_t ig_kv_plan_let_go(const ig_kv_shape *shape, const ig_kv_options *options);
-/* Bytes that one entry takes. */
+/* Bytes that one entry takes, and a token in all layers. */
 uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *options);
+uint64_t ig_kv_token_bytes(const ig_kv_shape *shape, const ig_kv_options *options);
 
 ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err);
 /* No sequence lies in it any more. */

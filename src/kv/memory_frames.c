@@ -27,9 +27,9 @@ void ig_kv_finish_write(ig_kv_memory *m) {
     m->first_write = (m->first_write + 1) % MAX_WRITES;
     m->n_writes--;
     ig_status s = m->tier->ops->wait(m->tier, w.ticket, &failure);
-    for (int h = 0; h < m->shape.n_kv_heads; h++)
+    for (int t = 0; t < ig_kv_tables_of(m, w.layer); t++)
         for (int b = w.first; b < w.end; b++) {
-            size_t id = ig_kv_block_id(w.kv, w.layer, h, (size_t)b);
+            size_t id = ig_kv_block_id(w.kv, w.layer, t, (size_t)b);
             if (!s)
                 ig_kv_cache_block(m, id);
             else
@@ -151,9 +151,9 @@ static ig_status write_blocks(ig_kv *kv, int layer, int first, int end, ig_error
     ig_kv_memory *m = kv->memory;
     reading *r = &m->late; /* its lists are free between loads */
     r->n = 0;
-    for (int h = 0; h < m->shape.n_kv_heads; h++)
+    for (int t = 0; t < ig_kv_tables_of(m, layer); t++)
         for (int b = first; b < end; b++) {
-            r->blocks[r->n] = (uint32_t)ig_kv_block_id(kv, layer, h, (size_t)b);
+            r->blocks[r->n] = (uint32_t)ig_kv_block_id(kv, layer, t, (size_t)b);
             r->frames[r->n] = m->frames[r->blocks[r->n]];
             r->n++;
         }

@@ -72,8 +72,8 @@ typedef struct arrivals {
 
 /* A part of a scan: all heads' blocks of IG_ATTEND_UNIT tokens. */
 typedef struct stage {
-    const uint8_t **table; /* [n_kv_heads][unit_blocks] where they lie now */
-    uint8_t *frames;       /* [n_kv_heads][unit_blocks] room for those that are read */
+    const uint8_t **table; /* [layer_tables][unit_blocks] where they lie now */
+    uint8_t *frames;       /* [layer_tables][unit_blocks] room for those that are read */
     ig_ticket ticket;
     const ig_kv *kv;
     int layer, begin, n; /* n: 0 if it holds nothing */
@@ -95,17 +95,20 @@ typedef struct ig_kv_table {
     uint32_t n_completed;  /* pieces that sequences may own when they were given what they lacked */
 } ig_kv_table;
 
-/* Blocks are numbered within the table of their layer and KV head: those of piece p from p * piece_blocks on. A block's
- * id is its number, and the tables lie behind each other. */
+/* Blocks are numbered within the table of their layer and KV head, or of the KV heads that share rows: those of piece p
+ * from p * piece_blocks on. A block's id is its number, and the tables lie behind each other; layers that have fewer
+ * than others leave some unused. */
 struct ig_kv_memory {
     ig_kv_shape shape;
     ig_device *device;
     int shift;       /* tokens of a block: 1 << shift */
     int piece_shift; /* tokens of a piece: 1 << piece_shift */
     ig_kv_type type;
-    size_t row_bytes;       /* of one key or value */
-    size_t row_lines;       /* of one key or value; 0: rows are not packed */
-    size_t n_tables;        /* layers x KV heads */
+    size_t row_bytes;       /* of one row of keys or values */
+    size_t slot_lines;      /* of both; 0: rows are not packed */
+    int heads_per_row;      /* of layers with other heads than most */
+    size_t n_tables;        /* layers x layer_tables */
+    size_t layer_tables;    /* of a layer that has most */
     size_t piece_blocks;    /* blocks of a piece in each table */
     size_t sequence_pieces; /* of a full sequence */
     size_t sequence_blocks; /* of a full sequence in each table */
@@ -113,7 +116,7 @@ struct ig_kv_memory {
     size_t table_len;    /* blocks of a table: n_pieces x piece_blocks */
     size_t layer_blocks; /* blocks of all tables of a layer */
     uint8_t **frames;    /* [n_tables][table_len] where blocks are; NULL: not in RAM */
-    ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][2][row_lines] */
+    ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][slot_lines] */
     ig_frame_pool pool;
     ig_kv_pager *pager;   /* NULL: frames are not mapped */
     ig_residency *copies; /* of blocks in memory of the device's own; NULL: it has none */
@@ -191,22 +194,41 @@ static inline size_t ig_kv_pieces_for(const ig_kv_memory *m, int n) {
 
 /* Bytes of the lines of a block. */
 static inline size_t ig_kv_block_line_bytes(const ig_kv_memory *m) {
-    return (2 * m->row_lines * sizeof(ig_kv_line)) << m->shift;
+    return (m->slot_lines * sizeof(ig_kv_line)) << m->shift;
 }
 
-/* Id of the first block of a table. */
-static inline size_t ig_kv_table_first(const ig_kv_memory *m, int layer, int head) {
-    return ((size_t)layer * (size_t)m->shape.n_kv_heads + (size_t)head) * m->table_len;
+/* Whether the layer has other heads than most. */
+static inline bool ig_kv_is_local(const ig_kv_memory *m, int layer) {
+    return m->shape.local_kv_heads && m->shape.window[layer];
 }
 
-/* Id of block b of a sequence. */
-static inline size_t ig_kv_block_id(const ig_kv *kv, int layer, int head, size_t b) {
-    return ig_kv_table_first(kv->memory, layer, head) + kv->number[b];
+static inline int ig_kv_heads(const ig_kv_memory *m, int layer) {
+    return ig_kv_is_local(m, layer) ? m->shape.local_kv_heads : m->shape.n_kv_heads;
+}
+
+/* Tables that a layer uses, and that of a KV head. */
+static inline int ig_kv_tables_of(const ig_kv_memory *m, int layer) {
+    int per_row = ig_kv_is_local(m, layer) ? m->heads_per_row : 1;
+    return (ig_kv_heads(m, layer) + per_row - 1) / per_row;
+}
+
+static inline int ig_kv_table_of(const ig_kv_memory *m, int layer, int head) {
+    return ig_kv_is_local(m, layer) ? head / m->heads_per_row : head;
+}
+
+/* Id of the first block of a layer's table. */
+static inline size_t ig_kv_table_first(const ig_kv_memory *m, int layer, int table) {
+    return ((size_t)layer * m->layer_tables + (size_t)table) * m->table_len;
+}
+
+/* Id of block b of a sequence in a layer's table. */
+static inline size_t ig_kv_block_id(const ig_kv *kv, int layer, int table, size_t b) {
+    return ig_kv_table_first(kv->memory, layer, table) + kv->number[b];
 }
 
 /* The lines of a block's first row. */
 static inline ig_kv_line *ig_kv_block_lines(const ig_kv_memory *m, size_t id) {
-    return m->lines ? m->lines + (id << m->shift) * 2 * m->row_lines : NULL;
+    return m->lines ? m->lines + (id << m->shift) * m->slot_lines : NULL;
 }
 
 static inline uint32_t ig_kv_frame_number(const ig_kv_memory *m, const uint8_t *frame) {
@@ -223,7 +245,8 @@ static inline uint8_t *ig_kv_open_block(const ig_kv_memory *m, size_t id) {
 
 /* The list of a KV head, whether entries were dropped of it or not. */
 static inline ig_slots *ig_kv_any_slots(const ig_kv *kv, int layer, int head) {
-    return &kv->slots[(size_t)layer * (size_t)kv->memory->shape.n_kv_heads + (size_t)head];
+    const ig_kv_memory *m = kv->memory;
+    return &kv->slots[(size_t)layer * m->layer_tables + (size_t)ig_kv_table_of(m, layer, head)];
 }
 
 /* The list of a KV head that entries were dropped of; NULL: entry i lies in slot i. */

@@ -73,7 +73,7 @@ static void each_block(const ig_kv_want *want, int layer, block_fn fn) {
     ig_kv_memory *m = kv->memory;
     for (int p = 0; p < want->n_picks; p++) {
         const ig_kv_pick *pick = &want->picks[p];
-        size_t base = ig_kv_table_first(m, layer, p * m->shape.n_kv_heads / want->n_picks), last = SIZE_MAX;
+        size_t base = ig_kv_table_first(m, layer, p * ig_kv_tables_of(m, layer) / want->n_picks), last = SIZE_MAX;
         for (int i = 0; i < pick->n; i++) {
             size_t b = (size_t)(pick->index ? pick->index[i] : i) >> m->shift;
             if (b != last && b < (size_t)kv->n_pieces * m->piece_blocks) fn(m, base + kv->number[b]);

@@ -8,9 +8,9 @@ bool ig_kv_in_ram(const ig_kv *kv, int layer, int first) {
     const ig_kv_memory *m = kv->memory;
     int n = ig_kv_entries(kv, layer, 0).n_slots;
     if (!m->tier) return true;
-    for (int h = 0; h < m->shape.n_kv_heads; h++)
+    for (int t = 0; t < ig_kv_tables_of(m, layer); t++)
         for (size_t b = (size_t)first >> m->shift; b < ig_kv_blocks_for(m, n); b++)
-            if (!m->frames[ig_kv_block_id(kv, layer, h, b)]) return false;
+            if (!m->frames[ig_kv_block_id(kv, layer, t, b)]) return false;
     return true;
 }
 
@@ -29,9 +29,9 @@ static ig_status start_stage(const ig_kv *kv, stage *g, int layer, int begin, in
     if (end > first + m->unit_blocks) end = first + m->unit_blocks;
     reading *r = &m->late;
     g->kv = kv, g->layer = layer, g->begin = begin, g->n = n;
-    for (int h = 0; h < m->shape.n_kv_heads; h++)
+    for (int t = 0; t < ig_kv_tables_of(m, layer); t++)
         for (size_t b = first; b < end; b++) {
-            size_t id = ig_kv_block_id(kv, layer, h, b), at = (size_t)h * m->unit_blocks + b - first;
+            size_t id = ig_kv_block_id(kv, layer, t, b), at = (size_t)t * m->unit_blocks + b - first;
             g->table[at] = m->frames[id];
             if (g->table[at]) continue;
             r->slots[n_read] = m->blocks[id].slot - 1;
@@ -56,9 +56,9 @@ ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views
     ig_kv_charge_one(kv, &before);
     g->n = 0; /* used up: what it says of RAM will not be true for long */
     if (s) return s;
-    for (int h = 0; h < m->shape.n_kv_heads; h++) {
+    for (int h = 0; h < ig_kv_heads(m, layer); h++) {
         views[h] = ig_kv_fetch(kv, layer, h, NULL, 0, n);
-        views[h].blocks = g->table + (size_t)h * m->unit_blocks;
+        views[h].blocks = g->table + (size_t)ig_kv_table_of(m, layer, h) * m->unit_blocks;
         views[h].is_staged = true;
         views[h].block_base = begin >> m->shift;
     }

@@ -6,10 +6,9 @@
 
 #include "base/half.h"
 
-ig_kv_row ig_kv_view_at(const ig_kv_view *view, int slot, int head_dim) {
+ig_kv_row ig_kv_view_at(const ig_kv_view *view, int slot) {
     uint8_t *key = (uint8_t *)(uintptr_t)ig_kv_view_row(view, slot);
-    const ig_kv_line *lines = NULL;
-    if (view->lines) lines = ig_kv_view_lines(view, slot, ig_kv_row_lines(view->type, head_dim));
+    const ig_kv_line *lines = view->lines ? ig_kv_view_lines(view, slot) : NULL;
     return (ig_kv_row){key, key + view->v_offset, (ig_kv_line *)(uintptr_t)lines};
 }
 
@@ -31,23 +30,25 @@ void ig_key_frame_leave(uint16_t *key, const ig_key_frame *f, const ig_head_shap
 void ig_kv_write(const ig_kv_codec *c, const ig_kv_row *row, int layer, int head, const float *key,
                  const float *value) {
     const ig_key_frame *frame = ig_kv_frame(c, layer);
-    int d = c->heads.head_dim;
+    const ig_head_shape *heads = ig_heads_of(&c->heads, layer);
+    int d = heads->head_dim;
     float framed[IG_KV_DIMS];
-    if (frame) ig_key_frame_enter(framed, frame, &c->heads, head, key);
+    if (frame) ig_key_frame_enter(framed, frame, heads, head, key);
     c->kernels->kv_pack[c->type](row->key, row->lines, frame ? framed : key, d);
     c->kernels->kv_pack[c->type](row->value, row->lines ? row->lines + ig_kv_row_lines(c->type, d) : NULL, value, d);
 }
 
 void ig_kv_read(ig_kv_plain *out, const ig_kv_codec *c, const ig_kv_row *row, int layer, int head) {
     const ig_key_frame *frame = ig_kv_frame(c, layer);
-    int d = c->heads.head_dim;
+    const ig_head_shape *heads = ig_heads_of(&c->heads, layer);
+    int d = heads->head_dim;
     out->key = (const uint16_t *)(const void *)row->key;
     out->value = (const uint16_t *)(const void *)row->value;
     if (c->type == IG_KV_F16) return;
     c->kernels->kv_unpack[c->type](out->room[0], &(ig_kv_packed){row->key, row->lines}, 1, d);
     c->kernels->kv_unpack[c->type](out->room[1], &(ig_kv_packed){row->value, row->lines + ig_kv_row_lines(c->type, d)},
                                    1, d);
-    if (frame) ig_key_frame_leave(out->room[0], frame, &c->heads, head);
+    if (frame) ig_key_frame_leave(out->room[0], frame, heads, head);
     out->key = out->room[0];
     out->value = out->room[1];
 }

@@ -26,7 +26,7 @@ typedef struct ig_key_frame {
 typedef struct ig_kv_codec {
     const ig_kernels *kernels;
     const ig_key_frame *frames; /* [n_layers] of packed keys; NULL: they are kept as they are */
-    ig_head_shape heads;
+    ig_layer_heads heads;
     ig_kv_type type;
 } ig_kv_codec;
 
@@ -48,7 +48,7 @@ typedef struct ig_kv_plain {
 } ig_kv_plain;
 
 /* The row of a slot of a view. */
-ig_kv_row ig_kv_view_at(const ig_kv_view *view, int slot, int head_dim);
+ig_kv_row ig_kv_view_at(const ig_kv_view *view, int slot);
 /* key, value [head_dim]: post-RoPE, of a layer's KV head. */
 void ig_kv_write(const ig_kv_codec *c, const ig_kv_row *row, int layer, int head, const float *key, const float *value);
 void ig_kv_read(ig_kv_plain *out, const ig_kv_codec *c, const ig_kv_row *row, int layer, int head);

@@ -182,9 +182,9 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
     ig_status s = ig_kv_write_again(kv, err);
     if (!s) s = take_pieces(kv, n_slots, err);
     if (s) return s;
-    for (int h = 0; h < m->shape.n_kv_heads; h++)
+    for (int t = 0; t < ig_kv_tables_of(m, layer); t++)
         for (size_t b = ig_kv_blocks_for(m, kv->held[layer]); b < now; b++) {
-            uint8_t **frame = &m->frames[ig_kv_block_id(kv, layer, h, b)];
+            uint8_t **frame = &m->frames[ig_kv_block_id(kv, layer, t, b)];
             if (*frame) continue; /* taken by an extension that failed half-way */
             s = ig_kv_take_frame(kv, frame, err);
             if (s) return s;
@@ -205,19 +205,33 @@ int ig_kv_slot(const ig_kv *kv, int layer, int head, int token) {
     return s ? s->order[token - s->n_dropped] : token;
 }
 
+/* Where a KV head's part of a slot begins: of its key and of its value, in bytes, and of their lines. */
+typedef struct part {
+    size_t at, lines_at;
+} part;
+
+static part part_of(const ig_kv_memory *m, int layer, int head) {
+    if (!ig_kv_is_local(m, layer)) return (part){0, 0};
+    size_t i = (size_t)(head % m->heads_per_row);
+    return (part){i * ig_kv_row_bytes(m->type, m->shape.local_head_dim),
+                  i * 2 * ig_kv_row_lines(m->type, m->shape.local_head_dim)};
+}
+
 ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot) {
     const ig_kv_memory *m = kv->memory;
+    part own = part_of(m, layer, head);
     size_t in_block = (size_t)slot & (((size_t)1 << m->shift) - 1),
-           id = ig_kv_block_id(kv, layer, head, (size_t)slot >> m->shift);
-    uint8_t *key = ig_kv_open_block(m, id) + in_block * m->row_bytes;
+           id = ig_kv_block_id(kv, layer, ig_kv_table_of(m, layer, head), (size_t)slot >> m->shift);
+    uint8_t *key = ig_kv_open_block(m, id) + in_block * m->row_bytes + own.at;
     return (ig_kv_row){.key = key,
                        .value = key + (m->row_bytes << m->shift),
-                       .lines = m->lines ? ig_kv_block_lines(m, id) + in_block * 2 * m->row_lines : NULL};
+                       .lines = m->lines ? ig_kv_block_lines(m, id) + in_block * m->slot_lines + own.lines_at : NULL};
 }
 
 ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int first, int n) {
     const ig_kv_memory *m = kv->memory;
-    size_t table = ig_kv_table_first(m, layer, head);
+    size_t table = ig_kv_table_first(m, layer, ig_kv_table_of(m, layer, head));
+    part own = part_of(m, layer, head);
     return (ig_kv_view){
         .blocks = (const uint8_t *const *)(m->frames + table),
         .number = kv->number,
@@ -225,12 +239,15 @@ ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int
         .shift = m->shift,
         .row_bytes = m->row_bytes,
         .v_offset = m->row_bytes << m->shift,
+        .at = own.at,
         .index = index,
         .first = first,
         .n = n,
         .n_slots = kv->held[layer],
         .type = m->type,
         .lines = ig_kv_block_lines(m, table),
+        .slot_lines = m->slot_lines,
+        .lines_at = own.lines_at,
         .copies = m->copies,
         .where = m->copies ? m->copies->books.where + table : NULL,
         .table = table / m->table_len,
@@ -253,8 +270,8 @@ void ig_kv_go_on(ig_kv *kv) {
 /* Block b of all heads of a layer, which was full, is to be filled again: into RAM, and off the disk. */
 static ig_status reopen(ig_kv *kv, int layer, size_t b, ig_error *err) {
     ig_kv_memory *m = kv->memory;
-    for (int h = 0; h < m->shape.n_kv_heads; h++) {
-        size_t id = ig_kv_block_id(kv, layer, h, b);
+    for (int t = 0; t < ig_kv_tables_of(m, layer); t++) {
+        size_t id = ig_kv_block_id(kv, layer, t, b);
         if (!m->blocks[id].slot) continue; /* its write had failed: it never left */
         ig_status s = ig_kv_recall(kv, &id, 1, err);
         if (s) return s;
@@ -282,10 +299,10 @@ static bool is_shared(const ig_kv *kv, int i) {
 static ig_status cut_layer(ig_kv *kv, int layer, int n, ig_error *err) {
     ig_kv_memory *m = kv->memory;
     size_t end = (size_t)kv->n_pieces * m->piece_blocks, last = (size_t)n >> m->shift;
-    for (int h = 0; h < m->shape.n_kv_heads; h++)
+    for (int t = 0; t < ig_kv_tables_of(m, layer); t++)
         for (size_t b = ig_kv_blocks_for(m, n); b < end; b++) {
             if (is_shared(kv, (int)(b / m->piece_blocks))) break; /* whole pieces, which are given back */
-            ig_kv_drop_block(m, ig_kv_block_id(kv, layer, h, b));
+            ig_kv_drop_block(m, ig_kv_block_id(kv, layer, t, b));
         }
     if (kv->held[layer] > n) kv->held[layer] = n;
     if (kv->unwritten[layer] > (int)last) kv->unwritten[layer] = (int)last;
@@ -294,7 +311,7 @@ static ig_status cut_layer(ig_kv *kv, int layer, int n, ig_error *err) {
     if (!(n & ((1 << m->shift) - 1))) return IG_OK;
     ig_status s = reopen(kv, layer, last, err);
     if (!s) return IG_OK;
-    for (int h = 0; h < m->shape.n_kv_heads; h++) ig_kv_drop_block(m, ig_kv_block_id(kv, layer, h, last));
+    for (int t = 0; t < ig_kv_tables_of(m, layer); t++) ig_kv_drop_block(m, ig_kv_block_id(kv, layer, t, last));
     kv->held[layer] = (int)(last << m->shift);
     return s;
 }
@@ -317,9 +334,9 @@ static ig_status copy_piece(ig_kv *kv, int i, int n, ig_error *err) {
     if (own == UINT32_MAX) return ig_fail(err, IG_E_LIMIT, "the KV cache is full");
     size_t first = (size_t)i * m->piece_blocks, n_blocks = ig_kv_blocks_for(m, n) - first;
     ig_status s = IG_OK;
-    for (size_t t = 0; t < m->n_tables && !s; t++)
-        for (size_t b = 0; b < n_blocks && !s; b++) {
-            size_t base = t * m->table_len + b;
+    for (int l = 0; l < m->shape.n_layers; l++)
+        for (size_t k = 0; k < (size_t)ig_kv_tables_of(m, l) * n_blocks && !s; k++) {
+            size_t base = ig_kv_table_first(m, l, (int)(k / n_blocks)) + k % n_blocks;
             s = copy_block(kv, base + shared * m->piece_blocks, base + own * m->piece_blocks, err);
         }
     if (s) {
@@ -454,8 +471,9 @@ static const uint8_t *copy_in(const ig_kv_memory *m, size_t id, const uint8_t *b
 ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err) {
     enum { PORTION = 32 }; /* blocks of a layer that are read back together */
     const ig_kv_memory *m = kv->memory;
-    size_t first = (size_t)i * m->piece_blocks, of_layer = (size_t)m->shape.n_kv_heads * m->piece_blocks;
-    for (int l = 0; l < m->shape.n_layers; l++)
+    size_t first = (size_t)i * m->piece_blocks;
+    for (int l = 0; l < m->shape.n_layers; l++) {
+        size_t of_layer = (size_t)ig_kv_tables_of(m, l) * m->piece_blocks;
         for (size_t begin = 0; begin < of_layer; begin += PORTION) {
             size_t ids[PORTION], n = 0;
             bool is_here = true;
@@ -467,6 +485,7 @@ ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err) {
             if (s) return s;
             for (size_t k = 0; k < n; k++) buffer = copy_out(m, ids[k], buffer);
         }
+    }
     return IG_OK;
 }
 
@@ -476,9 +495,9 @@ ig_status ig_kv_append_piece(ig_kv *kv, const uint8_t *buffer, ig_error *err) {
     ig_status s = IG_OK;
     for (int l = 0; l < m->shape.n_layers && !s; l++) {
         s = ig_kv_extend(kv, l, n, err);
-        for (int h = 0; h < m->shape.n_kv_heads && !s; h++)
+        for (int t = 0; t < ig_kv_tables_of(m, l) && !s; t++)
             for (size_t b = ig_kv_blocks_for(m, before); b < ig_kv_blocks_for(m, n); b++)
-                buffer = copy_in(m, ig_kv_block_id(kv, l, h, b), buffer);
+                buffer = copy_in(m, ig_kv_block_id(kv, l, t, b), buffer);
         if (!s) s = ig_kv_seal(kv, l, err);
     }
     if (s)
@@ -515,7 +534,7 @@ void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
         *(ig_kv_has_own_memory(m->device) ? &out->vram_bytes : &out->ram_bytes) += 2 * m->states.bytes;
     }
     for (int l = 0; l < m->shape.n_layers; l++)
-        out->entries += (uint64_t)ig_kv_entries(kv, l, 0).n * (uint64_t)m->shape.n_kv_heads;
+        out->entries += (uint64_t)ig_kv_entries(kv, l, 0).n * (uint64_t)ig_kv_heads(m, l);
     out->entries -= ig_kv_count_thin(kv);
     for (size_t t = 0; t < m->n_tables; t++) {
         const ig_slots *list = &kv->slots[t];

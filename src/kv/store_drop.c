@@ -38,7 +38,7 @@ static void move_entry(void *user, int from, int to) {
     ig_kv_row source = ig_kv_at(p->kv, p->layer, p->head, from), target = ig_kv_at(p->kv, p->layer, p->head, to);
     memcpy(target.key, source.key, m->row_bytes);
     memcpy(target.value, source.value, m->row_bytes);
-    if (m->lines) memcpy(target.lines, source.lines, 2 * m->row_lines * sizeof(ig_kv_line));
+    if (m->lines) memcpy(target.lines, source.lines, m->slot_lines * sizeof(ig_kv_line));
     p->moved(p->user, p->layer, p->head, from, to);
 }
 

@@ -37,7 +37,8 @@ void ig_kv_windows_plan(ig_kv_memory *m, const int *window) {
     *w = (ig_kv_windows){.window = window};
     for (int l = 0; window && l < m->shape.n_layers; l++) {
         if (!has_window(m, l)) continue;
-        w->n_layers++;
+        w->n_heads += (size_t)ig_kv_heads(m, l);
+        w->n_tables += (size_t)ig_kv_tables_of(m, l);
         if (window[l] > w->widest) w->widest = window[l];
     }
     if (most_whole(m) >= m->n_pieces) w->widest = 0;
@@ -46,12 +47,12 @@ void ig_kv_windows_plan(ig_kv_memory *m, const int *window) {
 size_t ig_kv_windows_saved(const ig_kv_memory *m) {
     if (!m->windows.widest) return 0;
     size_t blocks = (m->n_pieces - most_whole(m)) * m->piece_blocks;
-    return blocks * (size_t)m->windows.n_layers * (size_t)m->shape.n_kv_heads;
+    return blocks * m->windows.n_tables;
 }
 
 size_t ig_kv_windows_gone(const ig_kv_memory *m) {
     const ig_kv_windows *w = &m->windows;
-    return w->n_thin * m->piece_blocks * (size_t)w->n_layers * (size_t)m->shape.n_kv_heads;
+    return w->n_thin * m->piece_blocks * w->n_tables;
 }
 
 static void lay_out(ig_kv_windows *w, size_t n_pieces) {
@@ -115,7 +116,7 @@ uint64_t ig_kv_count_thin(const ig_kv *kv) {
     const ig_kv_memory *m = kv->memory;
     uint64_t n = 0;
     for (int i = 0; i < kv->n_pieces; i++) n += !ig_kv_is_whole(kv, i);
-    return (n << m->piece_shift) * (uint64_t)m->windows.n_layers * (uint64_t)m->shape.n_kv_heads;
+    return (n << m->piece_shift) * (uint64_t)m->windows.n_heads;
 }
 
 /* Piece i of a sequence, which none sees, may become thin. */
@@ -159,9 +160,9 @@ void ig_kv_see_from(ig_kv *kv, int n) {
 static void each_block(ig_kv_memory *m, uint32_t from, uint32_t to,
                        void (*fn)(ig_kv_memory *m, size_t from, size_t to)) {
     for (int l = 0; l < m->shape.n_layers; l++)
-        for (int h = 0; has_window(m, l) && h < m->shape.n_kv_heads; h++)
+        for (int t = 0; has_window(m, l) && t < ig_kv_tables_of(m, l); t++)
             for (size_t b = 0; b < m->piece_blocks; b++) {
-                size_t base = ig_kv_table_first(m, l, h) + b;
+                size_t base = ig_kv_table_first(m, l, t) + b;
                 fn(m, base + from * m->piece_blocks, base + to * m->piece_blocks);
             }
 }

@@ -18,12 +18,12 @@
 #include "kv/memory.h"
 
 typedef struct ig_kv_windows {
-    const int *window; /* [n_layers] tokens; 0: all. NULL: no layer has one */
-    int widest;        /* of those below n_ctx; 0: nothing is let go of */
-    int n_layers;      /* that have such a one */
-    uint32_t *n_seers; /* [n_pieces] sequences that need the piece whole */
-    uint8_t *is_thin;  /* [n_pieces] */
-    size_t n_thin;     /* of these */
+    const int *window;        /* [n_layers] tokens; 0: all. NULL: no layer has one */
+    int widest;               /* of those below n_ctx; 0: nothing is let go of */
+    size_t n_heads, n_tables; /* of layers that have such a one: KV heads, and tables of their blocks */
+    uint32_t *n_seers;        /* [n_pieces] sequences that need the piece whole */
+    uint8_t *is_thin;         /* [n_pieces] */
+    size_t n_thin;            /* of these */
     uint8_t *is_place; /* [n_pieces] a sequence has ended where it needed the piece, or begun there: others may */
     ig_evict order;    /* of pieces that may become thin: first those that windows have merely passed */
     ig_arena arena;

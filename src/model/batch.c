@@ -11,10 +11,6 @@
 #include "base/error.h"
 #include "device/context.h"
 
-static ig_head_shape heads_of(const ig_config *c) {
-    return (ig_head_shape){c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale};
-}
-
 /* What layers with a recurrence want, and queries that have their gates beside them. */
 static void lay_out_mixed(ig_batch *b, const ig_config *c, size_t rows) {
     ig_space *a = &b->space;
@@ -30,7 +26,7 @@ static void lay_out_mixed(ig_batch *b, const ig_config *c, size_t rows) {
 }
 
 static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
-    ig_head_shape shape = heads_of(c);
+    ig_layer_heads layers = ig_config_heads(c);
     size_t rows = (size_t)need->max_rows, d = (size_t)ig_max_int(c->d_model, c->d_embed),
            heads = (size_t)c->n_heads * (size_t)c->head_dim, mixed = (size_t)ig_config_mixed(c);
     size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)ig_config_widest_ff(c);
@@ -59,7 +55,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->most_looks = 1 + IG_LAYER_LOOKS * c->n_layers;
     b->looks = ig_space_host(a, (size_t)b->most_looks * sizeof *b->looks);
     b->peaks = ig_space_host(a, ((size_t)b->most_looks + 1) * sizeof *b->peaks);
-    ig_step_lay_out(a, &b->rows, &shape, ctx->n_threads, need);
+    ig_step_lay_out(a, &b->rows, &layers, ctx->n_threads, need);
     b->rows.out = b->x;
 }
 
@@ -68,9 +64,8 @@ static ig_device_need device_need(const ig_config *c, const ig_step_need *need) 
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_entries = need->n_ctx,
-                             .heads = heads_of(c),
+                             .heads = {c->n_heads, ig_max_int(c->n_kv_heads, c->local_kv_heads), c->head_dim},
                              .mail_bytes = need->mail_bytes};
-    device.heads.scale = 0;
     return device;
 }
 

@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
+#include "kv/memory.h"
 
 enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 512, IG_MAX_EXPERTS = 512 };
 
@@ -47,6 +48,7 @@ typedef struct ig_config {
     char architecture[64]; /* "llama", "qwen3", ... as the file has it */
     char name[128];
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
+    int local_kv_heads, local_head_dim; /* of layers with a window, if they are others; else 0 */
     int n_layers_left_out; /* of the file, behind the others: they guess tokens ahead, and nothing needs them */
     int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */
     ig_norm norm;
@@ -125,6 +127,25 @@ static inline size_t ig_config_state_bytes(const ig_config *c) {
     return (size_t)c->n_recurrent * ig_recurrence_floats(&c->recurrence) * sizeof(float);
 }
 
+/* The heads of all layers. */
+static inline ig_layer_heads ig_config_heads(const ig_config *c) {
+    ig_layer_heads h = {.all = {c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale}, .window = c->window};
+    if (c->local_kv_heads)
+        h.local = (ig_head_shape){c->n_heads, c->local_kv_heads, c->local_head_dim, (float)c->attn_scale};
+    return h;
+}
+
+static inline ig_kv_shape ig_config_kv_shape(const ig_config *c, int n_ctx, int n_batch) {
+    return (ig_kv_shape){.n_layers = ig_config_attention_layers(c),
+                         .n_kv_heads = c->n_kv_heads,
+                         .head_dim = c->head_dim,
+                         .n_ctx = n_ctx,
+                         .n_batch = n_batch,
+                         .local_kv_heads = c->local_kv_heads,
+                         .local_head_dim = c->local_head_dim,
+                         .window = c->window};
+}
+
 /* What attention gives of a token, or the outputs of a recurrence, whichever is wider. */
 static inline int ig_config_mixed(const ig_config *c) {
     int heads = c->n_heads * c->head_dim, values = c->recurrence.n_value_heads * c->recurrence.value_dim;
@@ -143,6 +164,11 @@ static inline bool ig_config_norms_first(const ig_config *c) {
 static inline int ig_config_widest_ff(const ig_config *c) {
     int most = c->d_ff > c->d_ff_plain ? c->d_ff : c->d_ff_plain;
     return most > c->d_ff_shared ? most : c->d_ff_shared;
+}
+
+/* Rotated dimensions of a head, of layers that rotate by a set. */
+static inline int ig_config_n_rot(const ig_config *c, int set) {
+    return set == IG_ROPE_LOCAL && c->local_head_dim ? c->local_head_dim : c->n_rot;
 }
 
 static inline int ig_config_rope_sets(const ig_config *c) { return c->rope_local_theta > 0 ? IG_ROPE_SETS : 1; }

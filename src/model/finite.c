@@ -70,7 +70,7 @@ static ig_status check(const forward *f, const ig_looked_at *r, ig_error *err) {
 
 /* A segment that failed: its rows go on as zeros. */
 static void clear(const forward *f, const ig_segment *seg) {
-    size_t d = (size_t)f->c->d_model, heads = (size_t)f->c->n_heads * (size_t)f->c->head_dim;
+    size_t d = (size_t)f->c->d_model, heads = (size_t)f->c->n_heads * (size_t)f->step.heads.head_dim;
     f->dev->ops->clear(f->dev, f->b->h + (size_t)seg->row * d, (size_t)seg->n * d * sizeof(float));
     f->dev->ops->clear(f->dev, f->b->rows.out + (size_t)seg->row * heads, (size_t)seg->n * heads * sizeof(float));
 }
@@ -146,9 +146,9 @@ void ig_forward_check_state(const forward *f, const char *where) {
 }
 
 void ig_forward_check_heads(const forward *f) {
-    const ig_config *c = f->c;
+    const ig_head_shape *heads = &f->step.heads;
     const ig_batch *b = f->b;
-    int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    int q = heads->n_heads * heads->head_dim, kv = heads->n_kv_heads * heads->head_dim;
     const ig_looked_at of[MOST_PLACES] = {
         rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
         rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),

@@ -120,8 +120,9 @@ static void bring(const forward *f, const ig_twin *t, int first, int width) {
 
 static ig_status bring_heads(const forward *f, ig_error *err) {
     const ig_step_scratch *rows = &f->b->rows;
-    int kv = f->c->n_kv_heads * f->c->head_dim;
-    bring(f, &rows->q, f->step.first_row, f->c->n_heads * f->c->head_dim);
+    const ig_head_shape *heads = &f->step.heads;
+    int kv = heads->n_kv_heads * heads->head_dim;
+    bring(f, &rows->q, f->step.first_row, heads->n_heads * heads->head_dim);
     bring(f, &rows->k, 0, kv);
     bring(f, &rows->v, 0, kv);
     return finish(f, err);
@@ -349,7 +350,7 @@ static bool narrow_queries(const forward *f, ig_speculation kind) {
 static ig_status guess_queries(const forward *f, ig_speculation kind, const float *x, ig_error *err) {
     const ig_layer *w = &f->m->weights.layers[f->layer];
     const ig_twin *q = &f->b->rows.q;
-    int width = f->c->n_heads * f->c->head_dim;
+    int width = f->step.heads.n_heads * f->step.heads.head_dim;
     if (narrow_queries(f, kind)) {
         ig_forward_multiply(f, (float *[]){queries_of(f)}, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
         part_queries(f, f->n_dense, false);
@@ -374,8 +375,9 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     const ig_config *c = f->c;
     forward next = *f;
     next.layer++;
-    next.step.layer += !c->is_recurrent[f->layer];
-    if (next.layer == c->n_layers || c->is_recurrent[next.layer] || !any_guesses(&next, kind)) return IG_OK;
+    if (next.layer == c->n_layers || c->is_recurrent[next.layer]) return IG_OK;
+    ig_step_enter(&next.step, f->step.layer + !c->is_recurrent[f->layer]);
+    if (!any_guesses(&next, kind)) return IG_OK;
     if (c->norm_order == IG_NORMS_OF_SUMS && kind != IG_SPECULATE_PAPER) return IG_OK; /* it is not a sum's yet */
     ig_status status = take_weights(f, next.layer, IG_WEIGHTS_QUERY, err);
     ig_step_lap(&f->b->rows, IG_STEP_WAIT);
@@ -403,7 +405,7 @@ static void tap(const forward *f, ig_tap_place at) {
 
 /* What attention gave times the sigmoids of its gate. */
 static const float *gate_attention(const forward *f) {
-    size_t width = (size_t)f->c->n_heads * (size_t)f->c->head_dim, at = (size_t)f->step.first_row * width;
+    size_t width = (size_t)f->c->n_heads * (size_t)f->step.heads.head_dim, at = (size_t)f->step.first_row * width;
     float *gate = f->b->gate;
     f->dev->ops->activate(f->dev, IG_SIGMOID_GATED, gate + at, f->b->x + at, (size_t)f->n_rows * width - at);
     return gate;
@@ -489,17 +491,18 @@ static ig_status run_layers(forward *f, ig_error *err) {
     ig_weight_stream_begin(f->m->stream);
     ig_weight_lane_begin(f->m->lane);
     ig_forward_begin_recurrences(f);
-    f->layer = f->step.layer = 0;
+    f->layer = 0;
     ig_forward_check_embedding(f);
-    for (; !status && f->layer < f->c->n_layers && any_left(f); f->layer++) {
+    for (int n_attended = 0; !status && f->layer < f->c->n_layers && any_left(f); f->layer++) {
         const ig_layer *w = &f->m->weights.layers[f->layer];
         bool attends = !f->c->is_recurrent[f->layer];
+        ig_step_enter(&f->step, n_attended);
         status = attends ? attend(f, w, in, err) : recur(f, w, in, err);
         if (!status) status = rehearse(f, IG_SPECULATE_LATE, b->x, err);
         ig_step_lap(&b->rows, IG_STEP_GUESS);
         if (!status) status = feed(f, w, in, err);
         give_weights(f, f->layer);
-        f->step.layer += attends;
+        n_attended += attends;
     }
     if (!status) return finish(f, err);
     f->dev->ops->finish(f->dev, NULL); /* nothing reads keys and values any more when segments are cut */
@@ -545,13 +548,14 @@ static void end_segments(const ig_batch *b, bool failed) {
 
 ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err) {
     forward f = {.m = m, .c = &m->config, .b = b, .dev = m->ctx->device};
+    ig_layer_heads layers = ig_config_heads(f.c);
     b->n_segments = n_segments;
     b->n_looks = 0;
     ig_step_start(&b->rows, f.dev);
     ig_forward_share_rows(&f);
     f.step = (ig_step){.dev = f.dev,
                        .kernels = ig_kernels_get(m->ctx->level),
-                       .heads = {f.c->n_heads, f.c->n_kv_heads, f.c->head_dim, (float)f.c->attn_scale},
+                       .layers = &layers,
                        .window = f.c->window,
                        .sink_scores = m->weights.sink_scores,
                        .x = &b->rows,

@@ -6,13 +6,20 @@
 
 #include "model/forward_parts.h"
 
-/* Row `row` of the batch and of a rotation: these are one behind the other. */
+/* Where the cosines and sines of a row are, of a rotation: these are one behind the other, n_rot numbers for each row.
+ */
+static size_t rotation_at(const forward *f, int rotation, int row) {
+    size_t first = (size_t)rotation * (size_t)f->n_rows * (size_t)f->c->n_rot;
+    return first + (size_t)row * (size_t)ig_config_n_rot(f->c, rotation);
+}
+
+/* Row `row` of the batch and of a rotation. */
 static void rotate_row(void *arg, int number, int thread) {
     const forward *f = arg;
     const ig_config *c = f->c;
-    int half = c->n_rot / 2, row = number % f->n_rows, rotation = number / f->n_rows, position = f->b->positions[row];
-    int set = rotation == ig_config_rope_sets(c) ? IG_ROPE_MAIN : rotation;
-    float *cs = f->b->cs.host + (size_t)number * (size_t)c->n_rot;
+    int row = number % f->n_rows, rotation = number / f->n_rows, position = f->b->positions[row];
+    int set = rotation == ig_config_rope_sets(c) ? IG_ROPE_MAIN : rotation, half = ig_config_n_rot(c, set) / 2;
+    float *cs = f->b->cs.host + rotation_at(f, rotation, row);
     double gain = set == IG_ROPE_MAIN ? c->rope_gain : 1;
     (void)thread;
     if (set != rotation) gain *= 1 + c->query_growth * log(1 + floor(position / c->rope_original_ctx));
@@ -75,8 +82,8 @@ void ig_forward_place_rows(forward *f) {
 
 static void normalise_heads(const forward *f, float *x, int n_heads, const float *norm, int n_rows) {
     const ig_config *c = f->c;
-    int width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * c->head_dim : c->head_dim;
-    int n = n_rows * (n_heads * c->head_dim / width);
+    int dim = f->step.heads.head_dim, width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * dim : dim;
+    int n = n_rows * (n_heads * dim / width);
     if (norm) f->dev->ops->norm(f->dev, x, x, norm, NULL, 1, true, c->inner_eps, n, width);
 }
 
@@ -86,14 +93,15 @@ static void rotate_heads(const forward *f, float *x, int n_heads, bool are_queri
     int set = c->rope_set[f->layer];
     if (c->rope == IG_ROPE_NONE || set == IG_ROPE_LEFT_OUT) return;
     if (are_queries && c->query_growth > 0) set = ig_config_rope_sets(c);
-    const float *cs = f->b->cs.dev + ((size_t)set * (size_t)f->n_rows + (size_t)first) * (size_t)c->n_rot;
-    f->dev->ops->rope(f->dev, x, cs, c->n_rot, c->rope == IG_ROPE_ADJACENT, f->n_rows - first, n_heads, c->head_dim);
+    const float *cs = f->b->cs.dev + rotation_at(f, set, first);
+    f->dev->ops->rope(f->dev, x, cs, ig_config_n_rot(c, set), c->rope == IG_ROPE_ADJACENT, f->n_rows - first, n_heads,
+                      f->step.heads.head_dim);
 }
 
 /* Heads of the rows from `first` on, normed and rotated as the family does. */
 static void place_heads(const forward *f, float *x, int n_heads, const float *norm, bool are_queries, int first) {
     int n = f->n_rows - first;
-    x += (size_t)first * (size_t)n_heads * (size_t)f->c->head_dim;
+    x += (size_t)first * (size_t)n_heads * (size_t)f->step.heads.head_dim;
     if (!f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
     rotate_heads(f, x, n_heads, are_queries, first);
     if (f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
@@ -104,5 +112,5 @@ void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int
 }
 
 void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w) {
-    place_heads(f, k, f->c->n_kv_heads, w->k_norm, false, 0);
+    place_heads(f, k, f->step.heads.n_kv_heads, w->k_norm, false, 0);
 }

@@ -44,8 +44,9 @@ static double yarn_frequency(const ig_config *c, int i, double f) {
 
 static void set_frequencies(ig_model *m) {
     const ig_config *c = &m->config;
+    int n_local = ig_config_n_rot(c, IG_ROPE_LOCAL);
+    for (int i = 0; i < n_local / 2; i++) m->inv_freq[IG_ROPE_LOCAL][i] = pow(c->rope_local_theta, -2.0 * i / n_local);
     for (int i = 0; i < c->n_rot / 2; i++) {
-        m->inv_freq[IG_ROPE_LOCAL][i] = pow(c->rope_local_theta, -2.0 * i / c->n_rot);
         double f = pow(c->rope_theta, -2.0 * i / c->n_rot) / c->rope_linear;
         if (c->rope_blend == IG_BLEND_LLAMA3) f = llama3_frequency(c, f);
         if (c->rope_blend == IG_BLEND_YARN) f = yarn_frequency(c, i, f);

@@ -71,7 +71,7 @@ ig_units ig_policy_units(const ig_policy *p, const ig_unit_table *t, const ig_ch
 }
 
 bool ig_policy_layer_is_dense(const ig_policy_shape *s, const ig_cache_options *o, int layer) {
-    return layer < o->n_dense_layers || (s->window[layer] > 0 && s->window[layer] < s->n_ctx);
+    return layer < o->n_dense_layers || (s->window[layer] > 0 && (s->window[layer] < s->n_ctx || s->local.n_heads));
 }
 
 int ig_policy_sparse_layers(const ig_policy_shape *s, const ig_cache_options *o) {

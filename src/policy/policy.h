@@ -23,6 +23,7 @@ typedef struct ig_policy_shape {
     int n_query_in;    /* width of the layer's input that queries are a linear map of; 0: of none (RoPE) */
     int block_tokens;  /* consecutive slots that the store moves together, a power of two */
     const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
+    ig_head_shape local; /* heads of layers that have one, which never select, if they are others (ig_layer_heads) */
     const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none; borrowed */
     const ig_kernels *kernels;
     ig_device *device;            /* of the model; outlives the policy; NULL: none */
@@ -208,7 +209,7 @@ static inline int ig_policy_tasks(const ig_policy_stage *s, const ig_choosing *x
 
 static inline int ig_policy_slots(const ig_policy_shape *s) { return s->n_slots ? s->n_slots : s->n_ctx; }
 
-/* The first layers as the options say, and sliding-window layers, which are bounded anyway. */
+/* The first layers as the options say, and sliding-window layers, which are bounded anyway, or have other heads. */
 bool ig_policy_layer_is_dense(const ig_policy_shape *shape, const ig_cache_options *options, int layer);
 /* Layers that are not. */
 int ig_policy_sparse_layers(const ig_policy_shape *shape, const ig_cache_options *options);

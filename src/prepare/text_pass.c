@@ -5,7 +5,7 @@ ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, in
                             ig_error *err) {
     const ig_config *c = &m->config;
     ig_kv_options in = {.device = m->ctx->device, .state_bytes = ig_config_state_bytes(c)};
-    ig_kv_shape kv = {ig_config_attention_layers(c), c->n_kv_heads, c->head_dim, n_tokens, max_rows};
+    ig_kv_shape kv = ig_config_kv_shape(c, n_tokens, max_rows);
     ig_policy_shape policy = {.n_layers = ig_config_attention_layers(c),
                               .n_heads = c->n_heads,
                               .n_kv_heads = c->n_kv_heads,

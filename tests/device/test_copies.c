@@ -290,7 +290,7 @@ static void open_stores(stores *x, ig_kv_type type) {
     c.device = "cuda";
     expect_ok(ig_context_open(&ctx, &c, &err), &err);
     x->dev = ctx->device;
-    ig_kv_shape shape = {LAYERS, KV_HEADS, DIM, TOKENS, 16};
+    ig_kv_shape shape = {.n_layers = LAYERS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .n_ctx = TOKENS, .n_batch = 16};
     ig_kv_options o = {.device = x->dev, .type = type};
     for (int i = 0; i < N_KVS; i++) {
         o.vram_bytes = i == 0 ? 0 : i == 1 ? (type == IG_KV_F16 ? 100 << 10 : 50 << 10) : 1 << 20;
@@ -426,7 +426,7 @@ static void copies_that_a_hidden_list_wants(void **state) {
     c.device = "cuda";
     expect_ok(ig_context_open(&ctx, &c, &err), &err);
     x.dev = ctx->device;
-    ig_kv_shape shape = {LAYERS, KV_HEADS, DIM, TOKENS, 16};
+    ig_kv_shape shape = {.n_layers = LAYERS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .n_ctx = TOKENS, .n_batch = 16};
     ig_kv_options o = {.device = x.dev, .type = IG_KV_F16, .n_sequences = 2};
     expect_ok(ig_kv_open(&x.kv[0], &shape, &o, &err), &err);
     o.vram_bytes = LAYERS * KV_HEADS * COPIES * 4096 + BOOKS - 1;

@@ -107,6 +107,7 @@ static const ig_kv_view *see(int job, bool listed, int first, int n) {
             .first = first,
             .n = n,
             .type = cache.type,
+            .slot_lines = 2 * cache.n_lines,
             .lines = cache.n_lines ? cache.lines + ((size_t)(h * MAX_BLOCKS) << SHIFT) * 2 * cache.n_lines : NULL};
     return views;
 }
@@ -402,7 +403,7 @@ static void run_append(bool framed) {
     size_t width = (size_t)KV_HEADS * (size_t)cache.d, heads = (size_t)shape.n_heads * (size_t)cache.d;
     both k = make_both(TOKENS * width, 3), v = make_both(TOKENS * width, 0.01), frame = make_both(width + heads, 2);
     ig_key_frame f = {frame.host, frame.host + width};
-    ig_kv_codec codec = {ig_kernels_get(IG_CPU_SCALAR), framed ? &f : NULL, shape, cache.type};
+    ig_kv_codec codec = {ig_kernels_get(IG_CPU_SCALAR), framed ? &f : NULL, {.all = shape}, cache.type};
     static const float odd[] = {INFINITY, -INFINITY, 1e9f, -0.0f, 65519, -65281, 3e-8f, NAN};
     size_t n_odd = sizeof odd / sizeof *odd - (cache.type == IG_KV_F16); /* NaNs as 16-bit floats are many */
     for (size_t i = 0; i < n_odd; i++) k.host[i * 11] = odd[i];
@@ -425,7 +426,7 @@ static void run_append(bool framed) {
     for (int i = 0, token = 0; i < 2; i++)
         for (int t = 0; t < n[i]; t++, token++)
             for (int h = 0; h < KV_HEADS; h++) {
-                ig_kv_row row = ig_kv_view_at(&cache.views[i * KV_HEADS + h], first[i] + t, cache.d);
+                ig_kv_row row = ig_kv_view_at(&cache.views[i * KV_HEADS + h], first[i] + t);
                 size_t at = (size_t)token * width + (size_t)h * (size_t)cache.d;
                 ig_kv_write(&codec, &row, 0, h, k.host + at, v.host + at);
             }

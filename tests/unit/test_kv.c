@@ -66,7 +66,7 @@ static void rows_are_kept_at_every_head_dim(void **state) {
     (void)state;
     static const int dims[] = {8, 32, 64, 72, 80, 96, 128, 256, 512};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-        ig_kv_shape s = {2, 3, dims[i], 77, 50};
+        ig_kv_shape s = {.n_layers = 2, .n_kv_heads = 3, .head_dim = dims[i], .n_ctx = 77, .n_batch = 50};
         static const int32_t some[] = {0, 1, 15, 16, 17, 40, 76};
         ig_kv *kv;
         assert_int_equal(ig_kv_open(&kv, &s, NULL, NULL), IG_OK);
@@ -83,7 +83,7 @@ static void rows_are_kept_at_every_head_dim(void **state) {
 
 static void cutting_back_frees_and_reuses(void **state) {
     (void)state;
-    ig_kv_shape s = {3, 2, 64, 200, 200};
+    ig_kv_shape s = {.n_layers = 3, .n_kv_heads = 2, .head_dim = 64, .n_ctx = 200, .n_batch = 200};
     ig_kv *kv;
     uint64_t plan;
     assert_int_equal(ig_kv_plan(&plan, &s, NULL, NULL), IG_OK);
@@ -110,7 +110,7 @@ static void packed_blocks_hold_more(void **state) {
     (void)state;
     for (int type = IG_KV_F16; type < IG_KV_TYPES; type++)
         for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-            ig_kv_shape s = {2, 2, dims[i], 700, 64};
+            ig_kv_shape s = {.n_layers = 2, .n_kv_heads = 2, .head_dim = dims[i], .n_ctx = 700, .n_batch = 64};
             ig_kv_options o = {.type = (ig_kv_type)type}, bare = {0};
             size_t lines = type ? ((size_t)dims[i] + 63) / 64 : 0;
             uint64_t plan;
@@ -142,16 +142,26 @@ static void packed_blocks_hold_more(void **state) {
     ig_kv *kv;
     ig_error err = {0};
     ig_kv_options wrong = {.type = IG_KV_TYPES};
-    assert_int_equal(ig_kv_open(&kv, &(ig_kv_shape){1, 1, 64, 8, 8}, &wrong, &err), IG_E_ARG);
+    assert_int_equal(
+        ig_kv_open(&kv, &(ig_kv_shape){.n_layers = 1, .n_kv_heads = 1, .head_dim = 64, .n_ctx = 8, .n_batch = 8},
+                   &wrong, &err),
+        IG_E_ARG);
 }
 
 static void refuses_what_it_cannot_hold(void **state) {
     (void)state;
     ig_kv *kv;
     ig_error err = {0};
-    assert_int_equal(ig_kv_open(&kv, &(ig_kv_shape){1, 1, 12, 8, 8}, NULL, &err), IG_E_UNSUPPORTED);
+    assert_int_equal(
+        ig_kv_open(&kv, &(ig_kv_shape){.n_layers = 1, .n_kv_heads = 1, .head_dim = 12, .n_ctx = 8, .n_batch = 8}, NULL,
+                   &err),
+        IG_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "head dimension 12"));
-    assert_int_equal(ig_kv_open(&kv, &(ig_kv_shape){512, 1024, 512, 1 << 24, 512}, NULL, &err), IG_E_LIMIT);
+    assert_int_equal(
+        ig_kv_open(
+            &kv, &(ig_kv_shape){.n_layers = 512, .n_kv_heads = 1024, .head_dim = 512, .n_ctx = 1 << 24, .n_batch = 512},
+            NULL, &err),
+        IG_E_LIMIT);
     ig_kv_close(NULL);
 }
 

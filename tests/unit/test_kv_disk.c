@@ -27,7 +27,8 @@
 
 enum { LAYERS = 12, HEADS = 3, DIM = 64, TOKENS = 2048, BATCH = 128, PER_BLOCK = 16 };
 
-static ig_kv_shape shape = {LAYERS, HEADS, DIM, TOKENS + 64, BATCH};
+static ig_kv_shape shape = {
+    .n_layers = LAYERS, .n_kv_heads = HEADS, .head_dim = DIM, .n_ctx = TOKENS + 64, .n_batch = BATCH};
 
 typedef struct rig {
     temp_dir dir;

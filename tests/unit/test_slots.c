@@ -172,8 +172,8 @@ static void check_row(const model *m, const ig_kv_view *v, int layer, int head, 
     }
     size_t n_lines = 2 * ig_kv_row_lines(m->o.type, m->dim);
     for (size_t j = 0; v->lines && j < n_lines; j++) {
-        assert_int_equal(ig_kv_view_lines(v, slot, n_lines / 2)[j].step, (uint16_t)(token * 2));
-        assert_int_equal(ig_kv_view_lines(v, slot, n_lines / 2)[j].min, (uint16_t)(token + (int)j));
+        assert_int_equal(ig_kv_view_lines(v, slot)[j].step, (uint16_t)(token * 2));
+        assert_int_equal(ig_kv_view_lines(v, slot)[j].min, (uint16_t)(token + (int)j));
     }
 }
 
@@ -228,7 +228,8 @@ static void what_is_kept_stays(void **state) {
     const variant *var = *state;
     static model m;
     temp_dir dir = temp_dir_open();
-    ig_kv_shape shape = {LAYERS, HEADS, var->dim, N_CTX, BATCH};
+    ig_kv_shape shape = {
+        .n_layers = LAYERS, .n_kv_heads = HEADS, .head_dim = var->dim, .n_ctx = N_CTX, .n_batch = BATCH};
     m = (model){.dim = var->dim, .o = {.type = var->type, .n_dropping = LAYERS - DROPS}};
     if (var->on_disk) {
         m.o.disk_bytes = 64 << 20;
@@ -280,7 +281,7 @@ static void slots_are_used_again(void **state) {
     (void)state;
     enum { LIMIT = 100 };
     static model m;
-    ig_kv_shape shape = {LAYERS, HEADS, 64, N_CTX, BATCH};
+    ig_kv_shape shape = {.n_layers = LAYERS, .n_kv_heads = HEADS, .head_dim = 64, .n_ctx = N_CTX, .n_batch = BATCH};
     m = (model){.dim = 64, .o = {.limit = LIMIT, .n_dropping = LAYERS - DROPS}};
     ig_error err = {0};
     uint64_t plan, all;

@@ -31,7 +31,7 @@ static int below(int n) { return (int)(ig_random_unit(&dice) * n); }
 
 static int open_all(void **state) {
     ig_error err = {0};
-    ig_kv_shape shape = {1, HEADS, 64, N_CTX, N_CTX};
+    ig_kv_shape shape = {.n_layers = 1, .n_kv_heads = HEADS, .head_dim = 64, .n_ctx = N_CTX, .n_batch = N_CTX};
     (void)state;
     ig_status s = ig_device_open_cpu(&device, IG_CPU_SCALAR, 1, &err);
     ig_kv_options o = {.device = device, .n_sequences = SEQUENCES, .share = true};

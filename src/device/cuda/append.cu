@@ -44,7 +44,7 @@ typedef struct place {
 
 static __device__ __forceinline__ place place_of(const ig_kv_view *v, const uint8_t *block, size_t number, int slot,
                                                  bool is_value, int d) {
-    ig_cuda_row row = ig_cuda_row_in(v, block, number, slot, d);
+    ig_cuda_row row = ig_cuda_row_in(v, block, number, slot);
     place p = {(uint8_t *)row.key + (is_value ? v->v_offset : 0), (ig_kv_line *)row.lines};
     if (is_value) p.lines += ig_cuda_lines(v->type, d);
     return p;

@@ -243,7 +243,7 @@ static __global__ void __launch_bounds__(THREADS, 3) decode(ig_head_shape s, ig_
     if ((int)threadIdx.x < heads) t.m[threadIdx.x] = -INFINITY, t.l[threadIdx.x] = 0;
     IG_LOOP for (int at = begin; at < end; at += chunk_rows(d)) {
         int here = end - at < chunk_rows(d) ? end - at : chunk_rows(d);
-        if ((int)threadIdx.x < here) t.rows[threadIdx.x] = ig_cuda_row_at(view, at + (int)threadIdx.x, d);
+        if ((int)threadIdx.x < here) t.rows[threadIdx.x] = ig_cuda_row_at(view, at + (int)threadIdx.x);
         __syncthreads();
         if (view->type == IG_KV_F16)
             load_chunk<true, 4>(&t, view, here, d);
@@ -379,7 +379,7 @@ static __global__ void weigh(ig_head_shape s, weighing w) {
     const ig_attention *a = w.job;
     const ig_kv_view *view = &a->views[kv_head];
     if (i >= w.end || i >= view->n) return;
-    ig_cuda_row row = ig_cuda_row_at(view, i, d);
+    ig_cuda_row row = ig_cuda_row_at(view, i);
     int first_pos = view->n - a->n_tokens;
     float sum = 0;
     for (int t = i > first_pos ? i - first_pos : 0; t < a->n_tokens; t++) {

@@ -72,7 +72,7 @@ static __global__ void gather(gathering g) {
     const ig_kv_view *view = &g.job->views[blockIdx.y];
     int each = 2 * g.d / IG_CUDA_EIGHT, at = (int)(blockIdx.x * THREADS + threadIdx.x), i = at % each * IG_CUDA_EIGHT;
     if (at >= g.n * each) return;
-    ig_cuda_row row = ig_cuda_row_at(view, g.begin + at / each, g.d);
+    ig_cuda_row row = ig_cuda_row_at(view, g.begin + at / each);
     if (i >= g.d) {
         row.key += view->v_offset;
         row.lines += ig_cuda_lines(view->type, g.d);

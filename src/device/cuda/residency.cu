@@ -328,11 +328,11 @@ static __global__ void __launch_bounds__(COPY_THREADS) copy_blocks(copying c) {
 }
 
 /* No more blocks of threads than a table could keep busy. */
-static void carry_out_orders(ig_queue q, const ig_residency *r, size_t first_table) {
+static void carry_out_orders(ig_queue q, const ig_residency *r, size_t first_table, int n_tables) {
     const ig_residency_shape *s = &r->shape;
-    int share = (COPY_BLOCKS + s->n_heads - 1) / s->n_heads;
+    int share = (COPY_BLOCKS + n_tables - 1) / n_tables;
     size_t most = (s->table_len * IG_WARP + COPY_THREADS - 1) / COPY_THREADS;
-    dim3 grid((unsigned)min_int(share, (int)most), (unsigned)s->n_heads);
+    dim3 grid((unsigned)min_int(share, (int)most), (unsigned)n_tables);
     copying c = {r->books.orders, r->books.tables + first_table,
                  r->books.copies, (const uint8_t *)s->lines,
                  s->table_len,    r->copy_bytes,
@@ -402,15 +402,16 @@ static extent measure(const ig_cuda_touched *x) {
 
 void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x) {
     const ig_residency_shape *shape = &r->shape;
-    size_t n_heads = (size_t)shape->n_heads;
+    const ig_kv_view *views = x->n_jobs ? x->jobs->views : NULL;
+    int n_tables = views ? (int)(views[x->n_views - 1].table - views->table) + 1 : shape->n_heads;
     touching t = {r->books,
-                  (size_t)x->layer * n_heads,
+                  (size_t)x->layer * (size_t)shape->n_heads,
                   shape->table_len,
                   r->copy_bytes,
                   shape->block_bytes,
                   shape->line_bytes,
                   r->n_wants,
-                  shape->n_heads,
+                  n_tables,
                   x->begin,
                   x->end,
                   r->step,
@@ -424,9 +425,9 @@ void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x) 
         ig_launch(forget, grid, dim3(MOST_THREADS), 0, q, r->books.where, x->written, x->n_written);
         t.n_written = 0;
     }
-    ig_launch(touch, dim3(parts, (unsigned)n_heads), dim3((unsigned)most.threads), sizeof(board), q, t, x->sent,
+    ig_launch(touch, dim3(parts, (unsigned)n_tables), dim3((unsigned)most.threads), sizeof(board), q, t, x->sent,
               x->n_jobs, x->n_views);
-    if (parts && r->n_copies) carry_out_orders(q, r, t.first_table);
+    if (parts && r->n_copies) carry_out_orders(q, r, t.first_table, n_tables);
 }
 
 /* ---- what was written ------------------------------------------------------------------ */

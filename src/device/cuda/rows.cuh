@@ -39,23 +39,23 @@ static __device__ __forceinline__ const uint8_t *ig_cuda_home(const ig_kv_view *
 /* The row of a slot in the block that lies at `at`. The lines of one that is a copy lie behind it, as bit 0 of its
  * address says (ig_resident_books.where). */
 static __device__ __forceinline__ ig_cuda_row ig_cuda_row_in(const ig_kv_view *v, const uint8_t *at, size_t number,
-                                                             int slot, int d) {
-    size_t within = (size_t)(slot & ((1 << v->shift) - 1)), each = 2 * (size_t)ig_cuda_lines(v->type, d);
-    const ig_kv_line *lines = v->lines ? v->lines + (number << v->shift) * each : NULL;
+                                                             int slot) {
+    size_t within = (size_t)(slot & ((1 << v->shift) - 1));
+    const ig_kv_line *lines = v->lines ? v->lines + (number << v->shift) * v->slot_lines : NULL;
     if ((size_t)at & 1) {
         at--;
         lines = (const ig_kv_line *)(at + 2 * v->v_offset);
     }
-    ig_cuda_row row = {at + within * v->row_bytes, lines ? lines + within * each : NULL};
+    ig_cuda_row row = {at + within * v->row_bytes + v->at, lines ? lines + within * v->slot_lines + v->lines_at : NULL};
     return row;
 }
 
 /* Row number i of a view. */
-static __device__ __forceinline__ ig_cuda_row ig_cuda_row_at(const ig_kv_view *v, int i, int d) {
+static __device__ __forceinline__ ig_cuda_row ig_cuda_row_at(const ig_kv_view *v, int i) {
     int slot = v->index ? v->index[i] : v->first + i;
     size_t number = ig_cuda_block(v, slot);
     const uint8_t *at = v->where ? v->where[number] : ig_cuda_home(v, slot >> v->shift, number);
-    return ig_cuda_row_in(v, at, number, slot, d);
+    return ig_cuda_row_in(v, at, number, slot);
 }
 
 /* Code i of a packed row of d. */
