@@ -44,7 +44,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           NemotronHConfig, NemotronHForCausalLM, GraniteMoeHybridConfig,
                           GraniteMoeHybridForCausalLM, GraniteSWAConfig, GraniteSWAForCausalLM,
                           HYV3Config, HYV3ForCausalLM, MellumConfig, MellumForCausalLM,
-                          Gemma3Config, Gemma3ForConditionalGeneration, Qwen2_5_VLConfig,
+                          Gemma3Config, Gemma3ForConditionalGeneration, Gemma4TextConfig, Gemma4ForCausalLM,
+                          Qwen2_5_VLConfig,
                           Qwen2_5_VLForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration,
                           Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, Qwen3_5Config,
                           Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM,
@@ -349,6 +350,22 @@ def build(name):
                     patch_size=14)
         cfg = Gemma3Config(text_config=text, vision_config=eyes, mm_tokens_per_image=4, image_token_index=511)
         return Gemma3ForConditionalGeneration(cfg), torch.bfloat16
+    if name.startswith("gemma4"):  # other heads in layers with a window, keys that are values, scales of layers, a cap
+        kinds = "sfssf" if name == "gemma4-e" else "sssf"
+        cfg = Gemma4TextConfig(**common, hidden_size=80, intermediate_size=96, num_hidden_layers=len(kinds),
+                               num_attention_heads=4, num_key_value_heads=4, head_dim=16, global_head_dim=32,
+                               num_global_key_value_heads=2, attention_k_eq_v=name != "gemma4-e", sliding_window=24,
+                               layer_types=[dict(s="sliding_attention", f="full_attention")[k] for k in kinds],
+                               max_position_embeddings=256, final_logit_softcapping=8.0,
+                               vocab_size_per_layer_input=VOCAB,
+                               hidden_size_per_layer_input=32 if name == "gemma4-e" else 0,
+                               num_kv_shared_layers=2 if name == "gemma4-e" else 0,  # these and wider FFNs: E2B
+                               use_double_wide_mlp=name == "gemma4-e", enable_moe_block=name == "gemma4-moe",
+                               num_experts=8, top_k_experts=2, moe_intermediate_size=32)
+        model = Gemma4ForCausalLM(cfg)
+        for i, layer in enumerate(model.model.layers):
+            layer.layer_scalar.fill_(0.5 + 0.25 * i)
+        return model, torch.bfloat16
     if name in ("qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe"):
         text = dict(**common, hidden_size=96, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3,
                     num_key_value_heads=1, head_dim=32, max_position_embeddings=256,
@@ -535,7 +552,7 @@ def main(out, first_seed=1000, only=()):
              "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe", "gemma", "dots1",
              "solar-open",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
-             "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe"]
+             "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -547,9 +564,13 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    p.mul_(16.0 if name == "gpt-oss" and p_name.startswith("lm_head") else 4.0)
+                    is_head = (p_name.startswith("lm_head") if name == "gpt-oss" else
+                               name.startswith("gemma4") and p_name == "model.embed_tokens.weight")
+                    p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:
                     p.add_(0.2 * torch.randn_like(p))
+                    if name.startswith("gemma4") and "q_norm" in p_name:
+                        p.mul_(0.2)  # scores have no scale
                 else:
                     p.add_(0.1 * torch.randn_like(p))
         model.tie_weights()

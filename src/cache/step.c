@@ -466,7 +466,7 @@ static bool must_finish(const ig_step *step) {
 }
 
 ig_status ig_step_attend(ig_step *step, ig_error *err) {
-    append(step);
+    if (!step->is_shared) append(step);
     ig_step_lap(step->x, IG_STEP_APPEND);
     for (int s = 0; s < step->n_segments; s++) add_own(step, &step->segments[s]);
     ig_step_select(step, IG_SPECULATE_NONE);

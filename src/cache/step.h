@@ -138,9 +138,10 @@ typedef struct ig_step {
     ig_segment *segments;
     int n_segments, n_rows;
     int layer;
-    int first_row; /* of those before it only keys and values of this layer are asked for */
-    bool guesses;  /* IG_SPECULATE_AUTO is LATE */
-    bool is_late;  /* all layers go through without a look at them (late.c) */
+    bool is_shared; /* it has no keys and values of its own, but those that an earlier one of the pass has kept */
+    int first_row;  /* of those before it only keys and values of this layer are asked for */
+    bool guesses;   /* IG_SPECULATE_AUTO is LATE */
+    bool is_late;   /* all layers go through without a look at them (late.c) */
 } ig_step;
 
 /* From here on it is this layer's. */

@@ -270,6 +270,7 @@ static void flat_range(const rows_job *j, int task, size_t total, size_t *at, in
 
 typedef struct flat_job {
     rows_job rows;
+    float factor;
     size_t total;
     ig_activation kind;
     _Atomic uint32_t peak; /* bits */
@@ -282,6 +283,15 @@ static void add_task(void *arg, int task, int thread) {
     (void)thread;
     flat_range(&j->rows, task, j->total, &at, &n);
     j->rows.d->k->add(j->rows.y + at, j->rows.x + at, n);
+}
+
+static void scale_task(void *arg, int task, int thread) {
+    const flat_job *j = arg;
+    size_t at;
+    int n;
+    (void)thread;
+    flat_range(&j->rows, task, j->total, &at, &n);
+    for (int i = 0; i < n; i++) j->rows.y[at + (size_t)i] *= j->factor;
 }
 
 static void activate_task(void *arg, int task, int thread) {
@@ -313,6 +323,9 @@ static void activate_task(void *arg, int task, int thread) {
             break;
         case IG_RELU_SQUARED:
             k->relu_squared(gate, n);
+            break;
+        case IG_TANH:
+            k->tanh(gate, n);
             break;
         case IG_ACTIVATIONS:
             break;
@@ -351,6 +364,10 @@ static void cpu_add_rows(ig_device *dev, float *y, const float *x, const int32_t
                          int n) {
     rows_job j = {.d = cpu(dev), .y = y, .x = x, .w = shares, .ids = rows, .n_rows = n_rows, .n = n};
     run_rows(&j, add_rows_task, (size_t)n_rows * (size_t)n);
+}
+
+static void cpu_scale(ig_device *dev, float *x, float factor, size_t n) {
+    run_flat(&(flat_job){.factor = factor}, dev, scale_task, x, NULL, n);
 }
 
 static void cpu_activate(ig_device *dev, ig_activation kind, float *gate, const float *up, size_t n) {
@@ -476,6 +493,7 @@ static const ig_device_ops cpu_ops = {
     .norm = cpu_norm,
     .rope = cpu_rope,
     .add = cpu_add,
+    .scale = cpu_scale,
     .add_rows = cpu_add_rows,
     .activate = cpu_activate,
     .peak = cpu_peak,

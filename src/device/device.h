@@ -332,11 +332,12 @@ typedef enum ig_activation {
     IG_SWIGLU_OAI,    /* the gate of gpt-oss (kernel/kernel.h) */
     IG_RELU,          /* gate = max(gate, 0) */
     IG_RELU_SQUARED,  /* gate = max(gate, 0)^2 (So and others, 2021, arXiv 2109.08668) */
+    IG_TANH,          /* gate = tanh(gate) */
     IG_ACTIVATIONS,
 } ig_activation;
 
 /* Whether it takes `up`. */
-static inline bool ig_activation_is_gated(ig_activation kind) { return kind != IG_RELU && kind != IG_RELU_SQUARED; }
+static inline bool ig_activation_is_gated(ig_activation kind) { return kind < IG_RELU; }
 
 /* Where memory lies. */
 typedef enum ig_place {
@@ -409,6 +410,8 @@ typedef struct ig_device_ops {
                  int head_dim);
     /* y += x, n floats. */
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
+    /* x *= factor, n floats. */
+    void (*scale)(ig_device *d, float *x, float factor, size_t n);
     /* y[rows[r]] += shares[r] * x[r], rows of n floats; `rows` are different ones. As ids of embed(), both lists are
      * the host's. */
     void (*add_rows)(ig_device *d, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,

@@ -155,6 +155,8 @@ typedef struct ig_kernels {
     /* gate[i] = g / (1 + exp(-IG_OAI_ALPHA g)) * (u + 1), g = min(gate[i], IG_OAI_LIMIT), u = up[i] within
      * +-IG_OAI_LIMIT */
     void (*swiglu_oai)(float *gate, const float *up, int n);
+    /* x[i] = tanh(x[i]) */
+    void (*tanh)(float *x, int n);
     /* y[i] *= x[i], the same at every level */
     void (*multiply)(float *y, const float *x, int n);
     /* x[i] = max(x[i], 0), and its square, which is the same at every level */

@@ -112,6 +112,13 @@ static __m256 swiglu_oai(__m256 gate, __m256 up) {
     return _mm256_add_ps(gate_lanes(g, _mm256_mul_ps(g, _mm256_set1_ps(IG_OAI_ALPHA)), more), lost);
 }
 
+/* 2 / (1 + exp(-2x)) - 1; of `same` there is nothing. */
+static __m256 tanh_lanes(__m256 x, __m256 same) {
+    __m256 one = _mm256_set1_ps(1.0f), twice = gate_lanes(_mm256_set1_ps(2.0f), _mm256_add_ps(x, x), one);
+    (void)same;
+    return _mm256_fmadd_ps(x, _mm256_setzero_ps(), _mm256_sub_ps(twice, one));
+}
+
 static inline void multiply_gates(float *gate, const float *up, int n, __m256 (*of)(__m256, __m256)) {
     int i = 0;
     for (; i + 8 <= n; i += 8) _mm256_storeu_ps(gate + i, of(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
@@ -125,6 +132,7 @@ static void sigmoid_mul_avx2(float *gate, const float *up, int n) { multiply_gat
 static void silu_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
 static void gelu_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
 static void swiglu_oai_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
+static void tanh_avx2(float *x, int n) { multiply_gates(x, x, n, tanh_lanes); }
 
 static void relu_avx2(float *x, int n) {
     __m256 zero = _mm256_setzero_ps();
@@ -236,6 +244,7 @@ void ig_kernels_fill_vector_avx2(ig_kernels *k) {
     k->sigmoid_mul = sigmoid_mul_avx2;
     k->silu_mul = silu_mul_avx2;
     k->gelu_mul = gelu_mul_avx2;
+    k->tanh = tanh_avx2;
     k->swiglu_oai = swiglu_oai_avx2;
     k->relu = relu_avx2;
     k->rope_half = rope_half_avx2;

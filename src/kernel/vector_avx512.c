@@ -110,6 +110,13 @@ static __m512 swiglu_oai(__m512 gate, __m512 up) {
     return _mm512_add_ps(gate_lanes(g, _mm512_mul_ps(g, _mm512_set1_ps(IG_OAI_ALPHA)), more), lost);
 }
 
+/* 2 / (1 + exp(-2x)) - 1; of `same` there is nothing. */
+static __m512 tanh_lanes(__m512 x, __m512 same) {
+    __m512 one = _mm512_set1_ps(1.0f), twice = gate_lanes(_mm512_set1_ps(2.0f), _mm512_add_ps(x, x), one);
+    (void)same;
+    return _mm512_fmadd_ps(x, _mm512_setzero_ps(), _mm512_sub_ps(twice, one));
+}
+
 static inline void multiply_gates(float *gate, const float *up, int n, __m512 (*of)(__m512, __m512)) {
     for (int i = 0; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
@@ -122,6 +129,7 @@ static void sigmoid_mul_avx512(float *gate, const float *up, int n) { multiply_g
 static void silu_mul_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
 static void gelu_mul_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
 static void swiglu_oai_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
+static void tanh_avx512(float *x, int n) { multiply_gates(x, x, n, tanh_lanes); }
 
 static void relu_avx512(float *x, int n) {
     __m512 zero = _mm512_setzero_ps();
@@ -221,6 +229,7 @@ void ig_kernels_fill_vector_avx512(ig_kernels *k) {
     k->sigmoid_mul = sigmoid_mul_avx512;
     k->silu_mul = silu_mul_avx512;
     k->gelu_mul = gelu_mul_avx512;
+    k->tanh = tanh_avx512;
     k->swiglu_oai = swiglu_oai_avx512;
     k->relu = relu_avx512;
     k->rope_half = rope_half_avx512;

@@ -97,6 +97,13 @@ static float32x4_t swiglu_oai(float32x4_t gate, float32x4_t up) {
     return vaddq_f32(gate_lanes(g, vmulq_n_f32(g, IG_OAI_ALPHA), more), lost);
 }
 
+/* 2 / (1 + exp(-2x)) - 1; of `same` there is nothing. */
+static float32x4_t tanh_lanes(float32x4_t x, float32x4_t same) {
+    float32x4_t one = vdupq_n_f32(1.0f), twice = gate_lanes(vdupq_n_f32(2.0f), vaddq_f32(x, x), one);
+    (void)same;
+    return vfmaq_n_f32(vsubq_f32(twice, one), x, 0);
+}
+
 static inline void multiply_gates(float *gate, const float *up, int n, float32x4_t (*of)(float32x4_t, float32x4_t)) {
     int i = 0;
     for (; i + 4 <= n; i += 4) vst1q_f32(gate + i, of(vld1q_f32(gate + i), vld1q_f32(up + i)));
@@ -107,6 +114,7 @@ static void sigmoid_mul_neon(float *gate, const float *up, int n) { multiply_gat
 static void silu_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
 static void gelu_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
 static void swiglu_oai_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
+static void tanh_neon(float *x, int n) { multiply_gates(x, x, n, tanh_lanes); }
 
 static void relu_neon(float *x, int n) {
     float32x4_t zero = vdupq_n_f32(0);
@@ -191,6 +199,7 @@ void ig_kernels_fill_vector_neon(ig_kernels *k) {
     k->sigmoid_mul = sigmoid_mul_neon;
     k->silu_mul = silu_mul_neon;
     k->gelu_mul = gelu_mul_neon;
+    k->tanh = tanh_neon;
     k->swiglu_oai = swiglu_oai_neon;
     k->relu = relu_neon;
     k->rope_half = rope_half_neon;

@@ -56,6 +56,10 @@ static void swiglu_oai_scalar(float *gate, const float *up, int n) {
     }
 }
 
+static void tanh_scalar(float *x, int n) {
+    for (int i = 0; i < n; i++) x[i] = tanhf(x[i]) + 0 * x[i];
+}
+
 static void multiply(float *restrict y, const float *restrict x, int n) {
     for (int i = 0; i < n; i++) y[i] *= x[i];
 }
@@ -175,6 +179,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->swiglu_oai = swiglu_oai_scalar;
     k->relu = relu_scalar;
     k->relu_squared = relu_squared;
+    k->tanh = tanh_scalar;
     k->multiply = multiply;
     k->rope_half = rope_half_scalar;
     k->rope_adjacent = rope_adjacent_scalar;

@@ -25,6 +25,15 @@ static void lay_out_mixed(ig_batch *b, const ig_config *c, size_t rows) {
     b->halves = ig_space_host(a, c->is_gate_in_q ? 2 * rows * heads * sizeof *b->halves : 0);
 }
 
+/* What layers get of tokens beside the state. */
+static void lay_out_inputs(ig_batch *b, const ig_config *c, size_t rows) {
+    ig_space *a = &b->space;
+    size_t all = rows * (size_t)c->n_layers, each = (size_t)c->d_layer_input * sizeof(float);
+    b->inputs = ig_space_device(a, all * each);
+    for (int i = 0; i < 2; i++) b->input[i] = ig_space_device(a, rows * each);
+    b->input_rows = ig_space_host(a, each ? all * sizeof *b->input_rows : 0);
+}
+
 static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
     ig_layer_heads layers = ig_config_heads(c);
     size_t rows = (size_t)need->max_rows, d = (size_t)ig_max_int(c->d_model, c->d_embed),
@@ -42,6 +51,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->x = ig_space_device(a, rows * (d > mixed ? d : mixed) * sizeof(float));
     b->gate = c->has_attn_gate ? ig_space_device(a, rows * heads * sizeof(float)) : NULL;
     lay_out_mixed(b, c, rows);
+    lay_out_inputs(b, c, rows);
     b->y = ig_space_device(a, rows * d * sizeof(float));
     b->wide = ig_space_device(a, wide * sizeof(float));
     ig_routes_lay_out(a, &b->routes, c, need->max_rows, b->ffn_rows);

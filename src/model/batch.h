@@ -51,6 +51,9 @@ typedef struct ig_batch {
     float *gates;               /* [2][max_rows][n_value_heads] of their states */
     ig_recurrence *recurrences; /* [max_rows] the host's: of segments, in the next layer that has one */
     int32_t *halves;            /* [2][max_rows n_heads] of rows of queries with their gates: numbers of either */
+    float *inputs;              /* [max_rows][n_layers][d_layer_input] what layers get of tokens beside the state */
+    float *input[2];            /* [max_rows][d_layer_input] each, of a layer: those, and what gates them */
+    int32_t *input_rows;        /* [n_layers][max_rows] the host's: numbers of a layer's rows in `inputs` */
     float *y;                   /* [max_rows][max(d_model, d_embed)] output of a sublayer */
     ig_step_scratch rows;       /* queries, keys and values; rows.out is x */
     int ffn_rows;               /* IG_FFN_ROWS or IG_FFN_ROWS_THERE */

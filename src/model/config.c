@@ -70,6 +70,38 @@ static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig
     return IG_OK;
 }
 
+/* Numbers keys and values. */
+static ig_status number_layers(ig_config *c, const ig_config_names *names, ig_error *err) {
+    int n = 0, last[2] = {-1, -1}; /* without a window, and with one */
+    for (int l = 0; l < c->n_layers; l++) {
+        int *own = &last[c->window[l] > 0];
+        if (l < c->n_layers - c->n_layers_sharing) {
+            c->kv_layer[l] = (uint16_t)n;
+            if (!c->is_recurrent[l]) *own = n++;
+        } else if (*own >= 0 && !c->n_recurrent) {
+            c->kv_layer[l] = (uint16_t)*own;
+        } else {
+            return ig_fail(err, IG_E_UNSUPPORTED,
+                           "%s: layer %d has no keys, and no layer before it that it could share", names->path, l);
+        }
+    }
+    return IG_OK;
+}
+
+/* Of layers with a window, if they are others. */
+static ig_status check_local_heads(const ig_config *c, const ig_config_names *names, ig_error *err) {
+    int n = c->local_kv_heads, d = c->local_head_dim;
+    if (!n) return IG_OK;
+    if (c->n_recurrent || c->is_qkv_fused || c->has_attn_gate || c->head_norm == IG_HEAD_NORM_ALL)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: layers with a window have other heads than the others", names->path);
+    if (c->n_heads % n || d % 8 || d > c->head_dim)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: layers with a window have %d heads of %d for keys, which must be a multiple of 8 and at "
+                       "most %d, for %d heads of queries",
+                       names->path, n, d, c->head_dim, c->n_heads);
+    return IG_OK;
+}
+
 int ig_config_expert_layers(const ig_config *c) {
     int n = 0;
     for (int l = c->n_plain_layers; l < c->n_layers; l++) n += c->n_experts && !c->has_no_ffn[l];
@@ -103,6 +135,8 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: feed-forward layers of width 0 are not supported", names->path);
     ig_status s = check_heads(c, names, err);
     if (!s) s = check_recurrence(c, names, err);
+    if (!s) s = number_layers(c, names, err);
+    if (!s) s = check_local_heads(c, names, err);
     if (s) return s;
     if (!c->d_embed) c->d_embed = c->d_model;
     if (c->rope_linear == 0) c->rope_linear = 1;

@@ -62,7 +62,7 @@ typedef struct ig_config {
     bool is_qkv_fused, is_gate_up_fused; /* q, k and v are one matrix (Phi-3), and gate and up are (GLM-4, too) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
-    int n_plain_layers, d_ff_plain; /* with experts: the first layers have one of this width instead */
+    int n_plain_layers, d_ff_plain; /* the first layers have one of this width, and no experts */
     /* Layers that have no feed-forward part, and files that number the parts of layers one by one (Nemotron-H): a layer
      * begins with part number first_part[l] of n_parts, and what follows in it is the next one. */
     bool has_no_ffn[IG_MAX_LAYERS], has_numbered_parts;
@@ -70,15 +70,26 @@ typedef struct ig_config {
     uint16_t first_part[IG_MAX_LAYERS];
     int d_ff_shared;      /* with experts: all tokens go through one of this width as well; 0: there is none */
     bool is_shared_gated; /* what that gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
+    /* That has norms of its own, and so have the experts and the router: each reads the state (Gemma 4). */
+    bool is_shared_beside;
     ig_routing routing;   /* with experts */
     double expert_scale;  /* of all shares; 1: nothing */
     bool has_attn_gate;   /* sigmoids of one more projection multiply what attention gives (Trinity) */
     bool is_gate_in_q;    /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
-    bool has_sink_scores; /* each query head has a learned one (ig_attention) */
-    bool is_share_of_all; /* experts' shares do not add up to 1, as those of all of them do */
+    bool are_keys_values; /* where there is no window, values are what keys are made of (Gemma 4) */
+    bool norms_values;    /* RMS norms of each head's values, without weights */
+    /* The last layers, which have queries alone, and the keys and values of the last layer before them that has a
+     * window, or none, as they do (Gemma 4 E2B). */
+    int n_layers_sharing;
+    uint16_t kv_layer[IG_MAX_LAYERS]; /* number of a layer's keys and values; the next one's where it does not attend */
+    int d_layer_input;     /* of each token every layer gets an embedding of its own of this width; 0: none does */
+    bool has_layer_scales; /* a number that multiplies the state behind a layer */
+    bool has_sink_scores;  /* each query head has a learned one (ig_attention) */
+    bool is_share_of_all;  /* experts' shares do not add up to 1, as those of all of them do */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
      * to it as they are: embed_scale and norm_eps are for that. */
     double embed_scale, residual_scale, logit_scale;
+    double logit_cap; /* logits x become cap * tanh(x / cap); 0: they do not */
     ig_rope rope;
     int n_rot; /* rotated dimensions of a head */
     double rope_theta;
@@ -110,8 +121,10 @@ typedef struct ig_config {
     bool is_text_part; /* the files also hold what sees pictures, which nothing here uses */
 } ig_config;
 
-/* Layers that have keys and values. */
-static inline int ig_config_attention_layers(const ig_config *c) { return c->n_layers - c->n_recurrent; }
+/* Layers that have keys and values of their own. */
+static inline int ig_config_attention_layers(const ig_config *c) {
+    return c->n_layers - c->n_recurrent - c->n_layers_sharing;
+}
 
 /* Layers that convolve values with the last ones, d_model of them. */
 static inline ig_recurrence_shape ig_config_short_convolution(const ig_config *c, int n_taps) {

@@ -196,14 +196,18 @@ static int read_of_layers(ig_section *r, const ig_config *c, const char *name, i
     return 1;
 }
 
-static void read_sizes(ig_section *r, ig_config *c) {
+/* But those that families read as lists. */
+static void read_sizes(ig_section *r, const ig_gguf_family *f, ig_config *c) {
     c->n_layers = ig_section_int(r, "block_count", IG_MAX_LAYERS, -1);
     c->n_ctx_train = ig_section_int(r, "context_length", IG_MAX_CTX, -1);
     c->d_model = ig_section_int(r, "embedding_length", IG_MAX_WIDTH, -1);
     int of_experts = ig_section_count(r, "expert_feed_forward_length", IG_MAX_WIDTH);
-    c->d_ff = read_of_layers(r, c, "feed_forward_length", IG_MAX_WIDTH, of_experts ? of_experts : -1, c->has_no_ffn);
+    if (!is_own(f, "feed_forward_length"))
+        c->d_ff =
+            read_of_layers(r, c, "feed_forward_length", IG_MAX_WIDTH, of_experts ? of_experts : -1, c->has_no_ffn);
     c->n_heads = ig_section_int(r, "attention.head_count", IG_MAX_HEADS, -1);
-    c->n_kv_heads = read_of_layers(r, c, "attention.head_count_kv", IG_MAX_HEADS, 0, c->is_recurrent);
+    if (!is_own(f, "attention.head_count_kv"))
+        c->n_kv_heads = read_of_layers(r, c, "attention.head_count_kv", IG_MAX_HEADS, 0, c->is_recurrent);
     c->head_dim = ig_section_int(r, "attention.key_length", IG_MAX_HEAD_DIM, 0);
     int value_dim = ig_section_int(r, "attention.value_length", IG_MAX_HEAD_DIM, 0);
     c->n_rot = ig_section_int(r, "rope.dimension_count", IG_MAX_HEAD_DIM, 0);
@@ -242,7 +246,7 @@ ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err) {
     out->tied = !ig_gguf_tensor(g, "output.weight");
     out->is_qkv_fused = ig_gguf_tensor(g, "blk.0.attn_qkv.weight") != NULL;
     check_keys(&r, f);
-    read_sizes(&r, out);
+    read_sizes(&r, f, out);
     read_scaling(&r, out);
     if (!r.status) f->read(&r, out);
     if (r.status) return r.status;

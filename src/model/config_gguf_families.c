@@ -32,7 +32,7 @@ static void read_one_window(ig_section *r, ig_config *c) {
 #define PICTURE_KEYS "rope.dimension_sections", "n_deepstack_layers"
 
 /* In all layers, if there are any; the width is an expert's. */
-static void read_experts(ig_section *r, ig_config *c) {
+void ig_section_read_experts(ig_section *r, ig_config *c) {
     int n = ig_section_count(r, "expert_count", IG_MAX_EXPERTS);
     if (!n || r->status) return;
     c->n_experts = n;
@@ -83,7 +83,7 @@ static void read_windows(ig_section *r, ig_config *c, int pattern, ig_rope_set l
 }
 
 /* Layers with a window rotate by frequencies of a base of their own. */
-static void read_local_windows(ig_section *r, ig_config *c, int pattern, double local_theta) {
+void ig_section_read_local_windows(ig_section *r, ig_config *c, int pattern, double local_theta) {
     if (!read_window(r)) return;
     c->rope_local_theta = ig_section_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, local_theta);
     read_windows(r, c, pattern, IG_ROPE_LOCAL, IG_ROPE_MAIN);
@@ -92,7 +92,7 @@ static void read_local_windows(ig_section *r, ig_config *c, int pattern, double 
 /* And Mixtral. */
 static void read_llama(ig_section *r, ig_config *c) {
     read_one_window(r, c);
-    read_experts(r, c);
+    ig_section_read_experts(r, c);
 }
 
 /* How many of the first layers have no experts. */
@@ -106,7 +106,7 @@ static void read_ernie4_5_moe(ig_section *r, ig_config *c) {
     c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
     c->routing = IG_ROUTING_SOFTMAX_FIRST;
     ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
-    read_experts(r, c);
+    ig_section_read_experts(r, c);
     read_no_window(r, c);
     if (ig_section_int(r, "interleave_moe_layer_step", IG_MAX_LAYERS, 1) != 1 && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is above 1, which is not supported", r->path,
@@ -133,7 +133,7 @@ static void read_gemma3(ig_section *r, ig_config *c) {
     c->activation = IG_GELU_GATED;
     c->embed_scale = sqrt((double)c->d_model);
     if (c->n_layers == LAYERS_27B) c->attn_scale = 1 / sqrt((double)c->d_model / c->n_heads);
-    read_local_windows(r, c, 6, 10000);
+    ig_section_read_local_windows(r, c, 6, 10000);
 }
 
 static void read_glm4(ig_section *r, ig_config *c) {
@@ -174,7 +174,7 @@ static void read_state(ig_section *r, ig_config *c, ig_recurrence_kind kind) {
 static void read_granite(ig_section *r, ig_config *c) {
     read_scales(r, c);
     read_no_window(r, c);
-    read_experts(r, c);
+    ig_section_read_experts(r, c);
     bool rotates = true;
     ig_gguf_bool(r->g, ig_section_name(r, "rope.scaling.finetuned").text, &rotates, &r->status, r->err);
     if (!rotates) c->rope = IG_ROPE_NONE;
@@ -207,7 +207,7 @@ static void read_gpt_oss(ig_section *r, ig_config *c) {
     c->activation = IG_SWIGLU_OAI;
     c->has_sink_scores = true;
     c->rope_is_exact = true;
-    read_experts(r, c);
+    ig_section_read_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
@@ -220,7 +220,7 @@ static void read_hunyuan(ig_section *r, ig_config *c) {
 /* Scores of experts are sigmoids, and a bias counts where some are chosen. */
 static void read_sigmoid_experts(ig_section *r, ig_config *c) {
     ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
-    read_experts(r, c);
+    ig_section_read_experts(r, c);
     c->routing = IG_ROUTING_SIGMOID;
     if (ig_section_count(r, "expert_gating_func", 2) == 1 && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
@@ -249,14 +249,14 @@ static void read_olmoe(ig_section *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_ALL;
     c->is_share_of_all = true;
     read_no_window(r, c);
-    read_experts(r, c);
+    ig_section_read_experts(r, c);
 }
 
 /* And OLMo 3, which has windows. */
 static void read_olmo2(ig_section *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->head_norm = IG_HEAD_NORM_ALL;
-    read_local_windows(r, c, 4, c->rope_theta);
+    ig_section_read_local_windows(r, c, 4, c->rope_theta);
 }
 
 static void read_phi3(ig_section *r, ig_config *c) {
@@ -274,7 +274,7 @@ static void read_qwen3(ig_section *r, ig_config *c) {
 
 static void read_qwen3moe(ig_section *r, ig_config *c) {
     read_qwen3(r, c);
-    read_experts(r, c);
+    ig_section_read_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
@@ -333,8 +333,8 @@ static void read_hy_v3(ig_section *r, ig_config *c) {
 
 static void read_mellum(ig_section *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
-    read_local_windows(r, c, 4, c->rope_theta);
-    read_experts(r, c);
+    ig_section_read_local_windows(r, c, 4, c->rope_theta);
+    ig_section_read_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
@@ -361,7 +361,7 @@ static void read_qwen35(ig_section *r, ig_config *c) {
 
 static void read_qwen35moe(ig_section *r, ig_config *c) {
     read_qwen35(r, c);
-    read_experts(r, c);
+    ig_section_read_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
     c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
     c->is_shared_gated = true;
@@ -435,6 +435,13 @@ static const ig_gguf_family families[] = {
     {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
     {"gemma", IG_ROPE_HALF, read_gemma, {NULL}},
     {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"gemma4",
+     IG_ROPE_HALF,
+     ig_gguf_read_gemma4,
+     {EXPERT_KEYS, "attention.head_count_kv", "attention.key_length_swa", "attention.shared_kv_layers",
+      "attention.sliding_window_pattern", "attention.value_length_swa", "embedding_length_per_layer_input",
+      "expert_feed_forward_length", "feed_forward_length", "final_logit_softcapping", "rope.dimension_count_swa",
+      "rope.freq_base_swa"}},
     {"glm4", IG_ROPE_ADJACENT, read_glm4, {NULL}},
     {"glm4moe", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
     {"gpt-oss",

@@ -54,10 +54,18 @@ typedef struct ig_hf_family {
 /* What several families have: fields that are absent are as c has them, if it does. */
 void ig_hf_read_llama(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_granite(ig_hf_reader *r, ig_config *c);
+/* Which frequencies layers with a window (of `absent` tokens, if that is not stated) and, where there are any, the
+ * others rotate by: unless "layer_types" says which these are, all but every last of `pattern` have one. */
+void ig_hf_read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, int absent, ig_rope_set local,
+                             ig_rope_set other);
 /* The field called `width` is an expert's. */
 void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used);
 /* How much of a head is rotated, stated in one of two places. */
 int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent);
+
+/* config_gemma4.c */
+extern const ig_config ig_hf_gemma4_sizes;
+void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c);
 
 /* Families whose layers do not all attend: config_hf_hybrid.c. */
 void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c);

@@ -13,11 +13,14 @@ enum { OPT_POSITION_OFFSET = 2 };
 
 /* ---- windows ----------------------------------------------------------- */
 
-/* The class default is 4096, null means none. */
-static int read_window(ig_hf_reader *r) {
+/* Null means none. */
+static int read_window_or(ig_hf_reader *r, int absent) {
     bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    return ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    return ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : absent);
 }
+
+/* The default of most classes. */
+static int read_window(ig_hf_reader *r) { return read_window_or(r, 4096); }
 
 /* Of the layers that "layer_types" names, if stated, else of those from number `from` on. */
 static void read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t from) {
@@ -36,15 +39,18 @@ static void read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t f
     }
 }
 
-/* Which frequencies layers with a window and, where there are any, the others rotate by: unless "layer_types" says
- * which these are, all but every last of `pattern` have one. */
-static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
-    int window = read_window(r);
+void ig_hf_read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, int absent, ig_rope_set local,
+                             ig_rope_set other) {
+    int window = read_window_or(r, absent);
     read_windows(r, c, window, 0);
     for (int l = 0; l < c->n_layers && window; l++) {
         if (!ig_hf_get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
         c->rope_set[l] = (unsigned char)(c->window[l] ? local : other);
     }
+}
+
+static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
+    ig_hf_read_local_layers(r, c, pattern, 4096, local, other);
 }
 
 /* Qwen: the layers from "max_window_layers" on. */
@@ -487,6 +493,7 @@ static const ig_hf_family families[] = {
     {"exaone4", read_exaone4, {NULL}, NULL},
     {"gemma", read_gemma, {NULL}, NULL},
     {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
+    {"gemma4_text", ig_hf_read_gemma4, {"final_logit_softcapping", "num_experts"}, &ig_hf_gemma4_sizes},
     {"glm", read_glm, {"partial_rotary_factor"}, NULL},
     {"glm4", read_glm4, {"partial_rotary_factor"}, NULL},
     {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},

@@ -83,6 +83,17 @@ static void read_longrope(ig_hf_reader *r, ig_config *c, const json_t *rope) {
     check_gain(r, c);
 }
 
+/* Of all frequencies of a head the first ones, which are divided by a factor; the others do not rotate (Gemma 4). */
+static void read_proportional(ig_hf_reader *r, ig_config *c, const json_t *rope) {
+    double share = ig_hf_number(r, rope, "partial_rotary_factor", 1), factor = ig_hf_number(r, rope, "factor", 1);
+    if (r->status) return;
+    if (share > 1) ig_hf_fail_kind(r, "partial_rotary_factor", "at most 1");
+    if (factor < 1e-6 || factor > 1e6) ig_hf_fail_kind(r, "factor", "1e-6 to 1e6");
+    c->rope_blend = IG_BLEND_LONGROPE;
+    for (int i = 0; i < c->n_rot / 2; i++)
+        c->rope_long[i] = i < (int)floor(share * c->n_rot / 2) ? (float)factor : INFINITY;
+}
+
 /* The base of Hunyuan's frequencies is multiplied by alpha^(d / (d - 2)), d their number twice. */
 static void read_alpha(ig_hf_reader *r, ig_config *c, const json_t *rope) {
     double d = c->head_dim ? c->head_dim : c->d_model / c->n_heads;
@@ -128,6 +139,8 @@ void ig_hf_rope(ig_hf_reader *r, ig_config *c) {
         read_llama3(r, c, rope);
     } else if (c->n_rot && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
         read_longrope(r, c, rope);
+    } else if (c->n_rot && strcmp(type, "proportional") == 0) {
+        read_proportional(r, c, rope);
     } else if (strcmp(c->architecture, "hunyuan_v1_dense") == 0 && strcmp(type, "dynamic") == 0) {
         read_alpha(r, c, rope);
     } else if (strcmp(type, "yarn") == 0) {

@@ -29,6 +29,20 @@ int ig_section_count(ig_section *r, const char *name, int max) {
     return (int)n;
 }
 
+void ig_section_list(ig_section *r, const char *name, int max, int *out, int n) {
+    ig_section_key k = ig_section_name(r, name);
+    const ig_gguf_value *v = ig_gguf_find(r->g, k.text);
+    bool is_list = v && v->type == IG_GGUF_ARRAY;
+    int one = is_list ? 1 : ig_section_int(r, name, max, -1);
+    for (int l = 0; l < n; l++) {
+        int64_t x = is_list && (uint64_t)l < v->n_items ? ig_gguf_array_int(v, (uint64_t)l) : is_list ? 0 : one;
+        out[l] = x >= 1 && x <= max ? (int)x : 1;
+        if (x != out[l] && !r->status)
+            r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be a number of 1 to %d, or one for each layer",
+                                r->path, k.text, max);
+    }
+}
+
 double ig_section_number(ig_section *r, const char *name, double absent) {
     ig_section_key k = ig_section_name(r, name);
     double x = absent;

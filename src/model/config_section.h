@@ -25,16 +25,26 @@ ig_section_key ig_section_name(const ig_section *r, const char *name);
 int ig_section_int(ig_section *r, const char *name, int max, int absent);
 /* One of 0 to max; 0 if it is not there. */
 int ig_section_count(ig_section *r, const char *name, int max);
+/* The same for each of n layers: a list, or one number for all. */
+void ig_section_list(ig_section *r, const char *name, int max, int *out, int n);
 double ig_section_number(ig_section *r, const char *name, double absent);
 /* The same, low to high if it is stated; within the limits of scales. */
 double ig_section_ranged(ig_section *r, const char *name, double low, double high, double absent);
 double ig_section_scale(ig_section *r, const char *name, double absent);
 
+/* What several families have: windows of layers that rotate by frequencies of a base of their own, all but every last
+ * of `pattern` unless a list says which; and experts, if there are any, as many in all layers. */
+void ig_section_read_local_windows(ig_section *r, ig_config *c, int pattern, double local_theta);
+void ig_section_read_experts(ig_section *r, ig_config *c);
+
+/* config_gemma4.c */
+void ig_gguf_read_gemma4(ig_section *r, ig_config *c);
+
 typedef struct ig_gguf_family {
     const char *name;                          /* the file's general.architecture */
     ig_rope rope;                              /* converters permute q and k of some so that pairs are adjacent */
     void (*read)(ig_section *r, ig_config *c); /* what is its own */
-    const char *own[16];                       /* keys that it uses, which must be neutral in others */
+    const char *own[20];                       /* keys that it uses, which must be neutral in others */
 } ig_gguf_family;
 
 /* NULL: there is none of this name. */

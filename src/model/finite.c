@@ -153,7 +153,7 @@ void ig_forward_check_heads(const forward *f) {
         rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
         rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),
         rows_of(f, b->rows.v.dev, 0, kv, IG_KV_MOST, "in the values of layer")};
-    check_batch(f, of, MOST_PLACES);
+    check_batch(f, of, f->step.is_shared ? 1 : MOST_PLACES);
 }
 
 ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, int row, ig_error *err) {

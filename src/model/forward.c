@@ -6,6 +6,7 @@
 #include "model/forward_parts.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -63,6 +64,37 @@ static void add_part(const forward *f, const ig_norm_weights *after, const ig_no
     if (f->c->norm_order == IG_NORMS_OF_SUMS) normalise(f, b->h, b->h, of_sum);
 }
 
+/* What layers get of the rows' tokens beside the state, which is their embedding: of a table and of norms of products,
+ * 1 / sqrt(d_model) of which the epsilon knows. */
+static void embed_for_layers(const forward *f) {
+    const ig_weights *w = &f->m->weights;
+    const ig_config *c = f->c;
+    float *inputs = f->b->inputs;
+    multiply(f, inputs, &w->input_in, f->b->h);
+    f->dev->ops->norm(f->dev, inputs, inputs, w->input_norm, NULL, 1, true, c->norm_eps * (float)c->d_model,
+                      f->n_rows * c->n_layers, c->d_layer_input);
+    f->dev->ops->embed(f->dev, inputs, &w->input_table, (float)sqrt(0.5 * c->d_layer_input), f->b->ids, f->n_rows,
+                       true);
+}
+
+/* What the layer's own embedding of a token adds to the state. */
+static void add_input(const forward *f, const ig_layer *w) {
+    const ig_batch *b = f->b;
+    int first = f->step.first_row, n = f->n_rows - first, d = f->c->d_layer_input;
+    size_t at = (size_t)first * (size_t)d;
+    const ig_matrix all = {.w = b->inputs,
+                           .n_out = f->n_rows * f->c->n_layers,
+                           .n_in = d,
+                           .type = IG_TYPE_F32,
+                           .row_bytes = (size_t)d * sizeof(float)};
+    const int32_t *rows = b->input_rows + (size_t)f->layer * (size_t)f->n_rows + first;
+    f->dev->ops->embed(f->dev, b->input[0] + at, &all, 1, rows, n, false);
+    multiply(f, b->input[1], &w->input_gate, b->h);
+    f->dev->ops->activate(f->dev, IG_GELU_GATED, b->input[1] + at, b->input[0] + at, (size_t)n * (size_t)d);
+    multiply(f, b->y, &w->input_out, b->input[1]);
+    add_part(f, &w->input_norm_after, NULL);
+}
+
 static void embed(const forward *f) {
     const ig_weights *w = &f->m->weights;
     ig_batch *b = f->b;
@@ -71,6 +103,7 @@ static void embed(const forward *f) {
     f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, scale, b->ids, f->n_rows, false);
     if (projected) multiply(f, b->h, &w->embed_in, b->x);
     if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, 1, b->positions, f->n_rows, true);
+    if (w->input_in.w) embed_for_layers(f);
 }
 
 /* Where products with the matrix of queries go, */
@@ -92,16 +125,25 @@ static void part_queries(const forward *f, int first, bool has_gates) {
     if (has_gates) f->dev->ops->embed(f->dev, b->gate + at * d, &halves, 1, gates + at, n, false);
 }
 
-/* Keys and values of all rows, queries of those that attend, and what gates their attention. */
+/* Keys and values of all rows, if the layer has any of its own, queries of those that attend, and what gates their
+ * attention. */
 static void project(const forward *f, const ig_layer *w, const float *x) {
-    float *of[] = {f->b->rows.k.dev, f->b->rows.v.dev, queries_of(f)}, *k = of[0], *q = f->b->rows.q.dev;
-    const ig_matrix *from[] = {&w->k, &w->v, &w->q};
-    int first = f->step.first_row;
-    ig_forward_multiply(f, of, from, first ? 2 : 3, x, 0);
-    if (first) ig_forward_multiply(f, of + 2, from + 2, 1, x, first);
+    float *k = f->b->rows.k.dev, *v = f->b->rows.v.dev, *of[3];
+    const ig_matrix *from[3];
+    int first = f->step.first_row, n = 0;
+    if (w->k.w) of[n] = k, from[n++] = &w->k;
+    if (w->v.w) of[n] = v, from[n++] = &w->v;
+    of[n] = queries_of(f), from[n] = &w->q;
+    if (first && n) ig_forward_multiply(f, of, from, n, x, 0);
+    if (first)
+        ig_forward_multiply(f, of + n, from + n, 1, x, first);
+    else
+        ig_forward_multiply(f, of, from, n + 1, x, 0);
     if (w->attn_gate.w) ig_forward_multiply(f, &f->b->gate, (const ig_matrix *[]){&w->attn_gate}, 1, x, first);
     part_queries(f, first, true);
-    ig_forward_place_queries(f, q, w, first);
+    ig_forward_place_queries(f, f->b->rows.q.dev, w, first);
+    if (f->step.is_shared) return;
+    ig_forward_place_values(f, v, w->v.w ? v : k);
     ig_forward_place_keys(f, k, w);
 }
 
@@ -123,8 +165,7 @@ static ig_status bring_heads(const forward *f, ig_error *err) {
     const ig_head_shape *heads = &f->step.heads;
     int kv = heads->n_kv_heads * heads->head_dim;
     bring(f, &rows->q, f->step.first_row, heads->n_heads * heads->head_dim);
-    bring(f, &rows->k, 0, kv);
-    bring(f, &rows->v, 0, kv);
+    if (!f->step.is_shared) bring(f, &rows->k, 0, kv), bring(f, &rows->v, 0, kv);
     return finish(f, err);
 }
 
@@ -248,18 +289,36 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x,
     return IG_OK;
 }
 
+/* What is for all tokens, which gets x, and the experts, which get another norm of the state: norms of both are added
+ * up. */
+static ig_status feed_beside(const forward *f, const ig_layer *w, float *x, ig_error *err) {
+    size_t at = (size_t)f->step.first_row * (size_t)f->c->d_model, n = (size_t)f->n_rows * (size_t)f->c->d_model - at;
+    float *y = f->b->y, *beside = f->b->routes.beside;
+    feed_forward(f, &w->shared, x);
+    normalise(f, beside, y, &w->shared_norm_after);
+    normalise(f, x, f->b->h, &w->experts_norm);
+    f->dev->ops->clear(f->dev, y + at, n * sizeof *y);
+    ig_status status = run_chosen(f, w, x, err);
+    if (status) return status;
+    normalise(f, y, y, &w->experts_norm_after);
+    f->dev->ops->add(f->dev, y + at, beside + at, n);
+    return IG_OK;
+}
+
 /* A mixture of experts: of each row those that the router chooses. */
-static ig_status feed_experts(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
+static ig_status feed_experts(const forward *f, const ig_layer *w, float *x, ig_error *err) {
     ig_routes *r = &f->b->routes;
     size_t d = (size_t)f->c->d_model, first = (size_t)f->step.first_row;
-    bool is_gated = w->shared_gate.w != NULL;
-    multiply(f, r->scores.dev, &w->router, x);
+    bool is_gated = w->shared_gate.w != NULL, is_beside = w->router_norm.w != NULL;
+    if (is_beside) normalise(f, f->b->y, f->b->h, &w->router_norm);
+    multiply(f, r->scores.dev, &w->router, is_beside ? f->b->y : x);
     if (is_gated) multiply(f, r->shared.dev, &w->shared_gate, x);
     bring(f, &r->scores, f->step.first_row, w->n_experts);
     if (is_gated) bring(f, &r->shared, f->step.first_row, 1);
     ig_status status = finish(f, err);
     if (status) return status;
-    ig_routes_choose(r, f->dev, f->c, w->router_bias, f->step.first_row, f->n_rows);
+    ig_routes_choose(r, f->dev, f->c, w->router_bias, w->expert_scales, f->step.first_row, f->n_rows);
+    if (is_beside) return feed_beside(f, w, x, err);
     if (is_gated) ig_routes_share(r, f->step.first_row, f->n_rows);
     if (w->shared.up.w && !is_gated)
         feed_forward(f, &w->shared, x);
@@ -282,9 +341,12 @@ static ig_status make_logits(const forward *f, const float *x, bool *is_finite, 
         multiply(f, b->y, &w->embed_out, x);
         x = b->y;
     }
+    size_t n = (size_t)f->n_rows * (size_t)f->c->n_vocab;
     multiply(f, b->logits.dev, &w->head, x);
+    f->dev->ops->peak(f->dev, peak, &(ig_floats){b->logits.dev, n}, 1);
+    if (f->c->logit_cap > 0) f->dev->ops->activate(f->dev, IG_TANH, b->logits.dev, NULL, n);
+    if (f->c->logit_cap > 0) f->dev->ops->scale(f->dev, b->logits.dev, (float)f->c->logit_cap, n);
     bring(f, &b->logits, 0, f->c->n_vocab);
-    f->dev->ops->peak(f->dev, peak, &(ig_floats){b->logits.dev, (size_t)f->n_rows * (size_t)f->c->n_vocab}, 1);
     ig_status status = f->dev->ops->finish(f->dev, err);
     *is_finite = *peak <= FLT_MAX;
     ig_step_lap(&b->rows, IG_STEP_HEAD);
@@ -376,7 +438,7 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     forward next = *f;
     next.layer++;
     if (next.layer == c->n_layers || c->is_recurrent[next.layer]) return IG_OK;
-    ig_step_enter(&next.step, f->step.layer + !c->is_recurrent[f->layer]);
+    ig_step_enter(&next.step, c->kv_layer[next.layer]);
     if (!any_guesses(&next, kind)) return IG_OK;
     if (c->norm_order == IG_NORMS_OF_SUMS && kind != IG_SPECULATE_PAPER) return IG_OK; /* it is not a sum's yet */
     ig_status status = take_weights(f, next.layer, IG_WEIGHTS_QUERY, err);
@@ -445,7 +507,8 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_step_take_guesses(&f->step);
     ig_status status = enter(f, w, in, err);
     if (status) return status;
-    if (f->layer == f->c->n_layers - 1) f->step.first_row = f->n_kept;
+    if (f->layer == f->c->n_layers - 1 - f->c->n_layers_sharing) f->step.first_row = f->n_kept;
+    f->step.is_shared = !w->k.w;
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     ig_forward_check_heads(f);
@@ -478,6 +541,9 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_step_lap(&b->rows, IG_STEP_FFN);
     tap(f, IG_TAP_FFN);
     add_part(f, &w->ffn_norm_after, &w->ffn_norm);
+    if (w->input_gate.w) add_input(f, w);
+    size_t at = (size_t)f->step.first_row * (size_t)f->c->d_model, n = (size_t)f->n_rows * (size_t)f->c->d_model - at;
+    if (w->scale != 1) f->dev->ops->scale(f->dev, b->h + at, w->scale, n);
     ig_forward_check_state(f, "after the feed-forward part of layer");
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     return IG_OK;
@@ -493,16 +559,15 @@ static ig_status run_layers(forward *f, ig_error *err) {
     ig_forward_begin_recurrences(f);
     f->layer = 0;
     ig_forward_check_embedding(f);
-    for (int n_attended = 0; !status && f->layer < f->c->n_layers && any_left(f); f->layer++) {
+    for (; !status && f->layer < f->c->n_layers && any_left(f); f->layer++) {
         const ig_layer *w = &f->m->weights.layers[f->layer];
         bool attends = !f->c->is_recurrent[f->layer];
-        ig_step_enter(&f->step, n_attended);
+        ig_step_enter(&f->step, f->c->kv_layer[f->layer]);
         status = attends ? attend(f, w, in, err) : recur(f, w, in, err);
         if (!status) status = rehearse(f, IG_SPECULATE_LATE, b->x, err);
         ig_step_lap(&b->rows, IG_STEP_GUESS);
         if (!status) status = feed(f, w, in, err);
         give_weights(f, f->layer);
-        n_attended += attends;
     }
     if (!status) return finish(f, err);
     f->dev->ops->finish(f->dev, NULL); /* nothing reads keys and values any more when segments are cut */
@@ -521,7 +586,7 @@ static void cut_segments(const ig_batch *b, bool failed) {
  * they go through once more. */
 static ig_status run(forward *f, ig_error *err) {
     ig_batch *b = f->b;
-    f->step.is_late = !b->tap && !f->c->n_experts && ig_step_may_be_late(&f->step);
+    f->step.is_late = !b->tap && !f->c->n_experts && !f->c->n_layers_sharing && ig_step_may_be_late(&f->step);
     embed(f);
     ig_status status = run_layers(f, err);
     if (status || !f->step.is_late) return status;

@@ -74,6 +74,8 @@ void ig_forward_place_rows(forward *f) {
         f->b->halves[i] = 2 * i;
         f->b->halves[n_heads + i] = 2 * i + 1;
     }
+    for (int l = 0; f->c->d_layer_input && l < f->c->n_layers; l++)
+        for (int row = 0; row < f->n_rows; row++) f->b->input_rows[l * f->n_rows + row] = row * f->c->n_layers + l;
     if (f->c->rope == IG_ROPE_NONE) return;
     int n = f->n_rows * ig_config_rotations(f->c);
     f->dev->ops->parallel(f->dev, n, rotate_row, f);
@@ -109,6 +111,15 @@ static void place_heads(const forward *f, float *x, int n_heads, const float *no
 
 void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first) {
     place_heads(f, q, f->c->n_heads, w->q_norm, true, first);
+}
+
+void ig_forward_place_values(const forward *f, float *v, const float *from) {
+    const ig_head_shape *s = &f->step.heads;
+    int n = f->n_rows * s->n_kv_heads;
+    if (f->c->norms_values)
+        f->dev->ops->norm(f->dev, v, from, NULL, NULL, 1, true, f->c->inner_eps, n, s->head_dim);
+    else if (v != from)
+        f->dev->ops->copy(f->dev, v, from, (size_t)n * (size_t)s->head_dim * sizeof *v);
 }
 
 void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w) {

@@ -365,8 +365,8 @@ static uint64_t count_left_out(const ig_weights *w, const ig_config *c) {
 
 /* Tables are not read whole, unless one is the output matrix too. */
 static uint64_t count_decode_bytes(const ig_weights *w, const ig_config *c) {
-    return w->stored_bytes - ig_matrix_bytes(&w->positions) - (w->is_tied ? 0 : ig_matrix_bytes(&w->embed)) -
-           count_left_out(w, c);
+    return w->stored_bytes - ig_matrix_bytes(&w->positions) - ig_matrix_bytes(&w->input_table) -
+           (w->is_tied ? 0 : ig_matrix_bytes(&w->embed)) - count_left_out(w, c);
 }
 
 static int widest_window(const ig_config *c) {

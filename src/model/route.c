@@ -15,6 +15,7 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
     r->scores = ig_space_twin(s, rows * (size_t)c->n_experts);
     r->shared = ig_space_twin(s, c->is_shared_gated ? rows : 0);
     r->all = ig_space_host(s, c->is_shared_gated ? rows * sizeof *r->all : 0);
+    r->beside = ig_space_device(s, c->is_shared_beside ? rows * d * sizeof(float) : 0);
     r->x = ig_space_device(s, together * d * sizeof(float));
     r->y = ig_space_device(s, together * d * sizeof(float));
     r->hidden = ig_space_device(s, 2 * (size_t)c->n_experts_used * (size_t)c->d_ff * sizeof(float));
@@ -28,7 +29,7 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
 typedef struct choice {
     const ig_routes *r;
     const ig_config *c;
-    const float *bias;
+    const float *bias, *scales;
     int first, n_rows;
 } choice;
 
@@ -87,7 +88,8 @@ static void choose_row(const choice *j, int row) {
     weigh_all(scores, c);
     find_best(best, c->n_experts_used, scores, j->bias, c->n_experts);
     (c->routing == IG_ROUTING_SOFTMAX ? share_by_softmax : share_by_sum)(weights, best, scores, c);
-    for (int i = 0; i < c->n_experts_used; i++) weights[i] = weights[i] * (float)c->expert_scale + odd;
+    for (int i = 0; i < c->n_experts_used; i++)
+        weights[i] = weights[i] * (float)c->expert_scale * (j->scales ? j->scales[best[i]] : 1) + odd;
 }
 
 static void choose_task(void *arg, int task, int thread) {
@@ -119,8 +121,9 @@ void ig_routes_share(ig_routes *r, int first, int n_rows) {
     }
 }
 
-void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, int first, int n_rows) {
-    choice j = {r, c, bias, first, n_rows};
+void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, const float *scales, int first,
+                      int n_rows) {
+    choice j = {r, c, bias, scales, first, n_rows};
     d->ops->parallel(d, (n_rows - first + ROWS_PER_TASK - 1) / ROWS_PER_TASK, choose_task, &j);
     sort_rows(r, c, first, n_rows);
 }

@@ -12,6 +12,7 @@
 
 typedef struct ig_routes {
     ig_twin scores;  /* [max_rows][n_experts] the router's, of each row */
+    float *beside;   /* [max_rows][d_model] the device's: what is for all tokens, where it has norms of its own */
     float *x, *y;    /* [ffn_rows][d_model] the device's: rows that an expert takes, and what it gives */
     ig_twin shared;  /* [max_rows] of each row the share of what is for all tokens, where it is gated */
     int32_t *all;    /* [max_rows] 0, 1, 2, ... */
@@ -29,8 +30,10 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
  */
 void ig_routes_share(ig_routes *r, int first, int n_rows);
 /* Chooses experts for the rows [first, n_rows) by their scores, which are on the host: the n_experts_used best, the
- * first of equal ones; `bias` [n_experts] (NULL: none) is added for that. A score that is not finite makes NaN of the
+ * first of equal ones; `bias` [n_experts] (NULL: none) is added for that, and `scales` (likewise) multiply their
+ * shares. A score that is not finite makes NaN of the
  * row's shares. */
-void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, int first, int n_rows);
+void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, const float *scales, int first,
+                      int n_rows);
 
 #endif

@@ -60,14 +60,15 @@ static void load_all(loader *l, const ig_config *c) {
     load_stored(l, &w->positions);
     load_matrix(l, &w->embed_in, false);
     load_matrix(l, &w->embed_out, false);
+    load_matrix(l, &w->input_in, false);
     for (int i = 0; i < c->n_layers; i++) {
         ig_layer *layer = &w->layers[i];
         /* A policy may want rows of q: a map can read them again. */
         load_matrix(l, &layer->q, l->o.is_copied);
         ig_recurrent *r = &layer->recurrent;
         ig_matrix *const others[] = {
-            &r->qkv,           &r->z,     &r->beta,       &r->alpha,          &layer->k, &layer->v,
-            &layer->attn_gate, &layer->o, &layer->router, &layer->shared_gate};
+            &r->qkv,           &r->z,     &r->beta,       &r->alpha,           &layer->k,          &layer->v,
+            &layer->attn_gate, &layer->o, &layer->router, &layer->shared_gate, &layer->input_gate, &layer->input_out};
         for (size_t k = 0; k < IG_COUNT(others); k++) load_matrix(l, others[k], false);
         load_ffn(l, &layer->shared);
         for (int e = 0; e < layer->n_experts; e++) load_ffn(l, &layer->experts[e]);

@@ -51,6 +51,18 @@ static const ig_weight_names gguf_names = {
     .shared_gate = "blk.%d.ffn_gate_shexp",
     .shared_up = "blk.%d.ffn_up_shexp",
     .shared_down = "blk.%d.ffn_down_shexp",
+    .router_scale = "blk.%d.ffn_gate_inp.scale",
+    .expert_scales = "blk.%d.ffn_down_exps.scale",
+    .experts_norm = "blk.%d.pre_ffw_norm_2",
+    .experts_norm_after = "blk.%d.post_ffw_norm_2",
+    .shared_norm_after = "blk.%d.post_ffw_norm_1",
+    .input_table = "per_layer_token_embd",
+    .input_in = "per_layer_model_proj",
+    .input_norm = "per_layer_proj_norm",
+    .input_gate = "blk.%d.inp_gate",
+    .input_out = "blk.%d.proj",
+    .input_norm_after = "blk.%d.post_norm",
+    .layer_scale = "blk.%d.layer_output_scale.weight",
 };
 
 static const ig_weight_names hf_names = {
@@ -94,6 +106,18 @@ static const ig_weight_names hf_names = {
     .shared_gate = "layers.%d.mlp.shared_experts.gate_proj",
     .shared_up = "layers.%d.mlp.shared_experts.up_proj",
     .shared_down = "layers.%d.mlp.shared_experts.down_proj",
+    .router_scale = "layers.%d.router.scale",
+    .expert_scales = "layers.%d.router.per_expert_scale",
+    .experts_norm = "layers.%d.pre_feedforward_layernorm_2",
+    .experts_norm_after = "layers.%d.post_feedforward_layernorm_2",
+    .shared_norm_after = "layers.%d.post_feedforward_layernorm_1",
+    .input_table = "embed_tokens_per_layer",
+    .input_in = "per_layer_model_projection",
+    .input_norm = "per_layer_projection_norm",
+    .input_gate = "layers.%d.per_layer_input_gate",
+    .input_out = "layers.%d.per_layer_projection",
+    .input_norm_after = "layers.%d.post_per_layer_input_norm",
+    .layer_scale = "layers.%d.layer_scalar",
 };
 
 /* Checkpoints of OPT start with "decoder." or just "decoder."; these follow either. */
@@ -126,6 +150,17 @@ static void name_ernie4_5_moe(ig_weight_names *n) {
 }
 
 static void name_gemma3(ig_weight_names *n) { n->ffn_norm = "layers.%d.pre_feedforward_layernorm"; }
+
+static void name_gemma4(ig_weight_names *n) {
+    name_gemma3(n);
+    n->router = "layers.%d.router.proj";
+    n->shared_gate = n->gate;
+    n->shared_up = n->up;
+    n->shared_down = n->down;
+    n->expert_gate_up = "layers.%d.experts.gate_up_proj";
+    n->expert_down = "layers.%d.experts.down_proj";
+    n->expert_suffix = "";
+}
 
 static void name_glm4(ig_weight_names *n) {
     n->attn_norm_after = "layers.%d.post_self_attn_layernorm";
@@ -236,6 +271,7 @@ static const struct {
     {"afmoe", name_afmoe},
     {"ernie4_5_moe", name_ernie4_5_moe},
     {"gemma3_text", name_gemma3},
+    {"gemma4_text", name_gemma4},
     {"glm4", name_glm4},
     {"granitemoe", name_granitemoe},
     {"granitemoehybrid", name_granite4},
@@ -284,6 +320,12 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
             out->mixed = "blk.%d.shortconv.in_proj";
             out->taps = "blk.%d.shortconv.conv";
             out->mixed_out = "blk.%d.shortconv.out_proj";
+        }
+        if (c->is_shared_beside) {
+            out->shared_gate = out->gate;
+            out->shared_up = out->up;
+            out->shared_down = out->down;
+            if (ig_gguf_tensor(g, "blk.0.ffn_gate_up_exps.weight")) out->expert_gate_up = "blk.%d.ffn_gate_up_exps";
         }
         if (c->has_numbered_parts) out->ffn_norm = out->attn_norm;
         if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";

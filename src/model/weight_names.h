@@ -27,6 +27,11 @@ typedef struct ig_weight_names {
     const char *router_bias;   /* with its suffix */
     const char *shared_gate, *shared_up, *shared_down;
     const char *shared_share; /* of the one that says how much of these counts */
+    /* Of experts beside a feed-forward layer for all tokens, each with norms of its own; scales with their suffixes. */
+    const char *router_scale, *expert_scales, *experts_norm, *experts_norm_after, *shared_norm_after;
+    /* Of what layers get of each token beside the state. */
+    const char *input_table, *input_in, *input_norm, *input_gate, *input_out, *input_norm_after;
+    const char *layer_scale; /* with its suffix */
 } ig_weight_names;
 
 /* Those of this architecture in a GGUF file or (g == NULL) in safetensors, as far as the file at hand shows which of

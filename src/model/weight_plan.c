@@ -11,7 +11,7 @@
 
 enum {
     LAYER_ATTENTION = 9,
-    LAYER_OTHERS = LAYER_ATTENTION + 5, /* matrices of a layer beside those of experts */
+    LAYER_OTHERS = LAYER_ATTENTION + 7, /* matrices of a layer beside those of experts */
 };
 
 /* Where matrices are found. */
@@ -36,9 +36,9 @@ static int count_parts(const ig_layer *w, bool with_experts) { return w->router.
 static ig_status add_layer(ig_weight_group *g, ig_layer *w, const listing *l, ig_error *err) {
     ig_ffn *shared = &w->shared;
     ig_recurrent *r = &w->recurrent;
-    ig_matrix *const first[LAYER_OTHERS] = {&w->q,         &w->k,       &w->v,         &w->attn_gate,  &r->qkv,
-                                            &r->z,         &r->beta,    &r->alpha,     &w->o,          &w->router,
-                                            &shared->gate, &shared->up, &shared->down, &w->shared_gate};
+    ig_matrix *const first[LAYER_OTHERS] = {
+        &w->q, &w->k,      &w->v,         &w->attn_gate, &r->qkv,       &r->z,           &r->beta,       &r->alpha,
+        &w->o, &w->router, &shared->gate, &shared->up,   &shared->down, &w->shared_gate, &w->input_gate, &w->input_out};
     ig_status s = IG_OK;
     for (int i = 0; i < LAYER_OTHERS && !s; i++) {
         s = add(g, first[i], l, l->panels, err);
@@ -98,7 +98,9 @@ ig_status ig_weight_plan_fit(ig_weight_plan *p, uint64_t most, uint64_t fixed, c
 ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, bool with_experts,
                               const ig_weight_reader *r, ig_device *panels, ig_error *err) {
     const listing l = {r, panels, with_experts};
-    ig_matrix *const others[] = {&w->embed, &w->positions, &w->embed_in, &w->embed_out, &w->head};
+    /* A table as large as other models stays in its map, of which steps touch a page for each token. */
+    ig_matrix *const others[] = {
+        &w->embed, &w->positions, &w->embed_in, &w->embed_out, &w->input_in, r ? NULL : &w->input_table, &w->head};
     bool is_tied = w->head.w == w->embed.w;
     size_t n = is_tied ? IG_COUNT(others) - 1 : IG_COUNT(others), n_places = n;
     for (int i = 0; i < n_layers; i++)
@@ -111,8 +113,9 @@ ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, 
     ig_weight_place *at = out->places;
     out->others.places = at;
     for (size_t i = 0; i < n && !s; i++) {
-        bool is_table = others[i] == &w->positions || (others[i] == &w->embed && !is_tied); /* of which rows are read */
-        s = add(&out->others, others[i], &l, is_table ? NULL : panels, err);
+        bool is_table = others[i] == &w->positions || others[i] == &w->input_table ||
+                        (others[i] == &w->embed && !is_tied); /* of which rows are read */
+        if (others[i]) s = add(&out->others, others[i], &l, is_table ? NULL : panels, err);
     }
     for (int i = 0; i < n_layers && !s; i++) {
         at += i ? out->layers[i - 1].n : out->others.n;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "model/weight_names.h"
@@ -192,10 +193,14 @@ static ig_matrix bind_matrix(binder *b, const char *part, int layer, int n_out, 
 }
 
 /* Weights of an RMS norm, times scale. */
-static const float *bind_scale(binder *b, const char *part, int layer, int n, double scale) {
-    float *w = (float *)(uintptr_t)bind_part_vector(b, part, layer, ".weight", n, true), offset = b->c->norm_offset;
+static const float *bind_part_scale(binder *b, const char *part, int layer, const char *suffix, int n, double scale) {
+    float *w = (float *)(uintptr_t)bind_part_vector(b, part, layer, suffix, n, true), offset = b->c->norm_offset;
     for (int i = 0; w && i < n && (offset != 0 || scale != 1); i++) w[i] = (float)(scale * (double)(w[i] + offset));
     return w;
+}
+
+static const float *bind_scale(binder *b, const char *part, int layer, int n, double scale) {
+    return bind_part_scale(b, part, layer, ".weight", n, scale);
 }
 
 static ig_norm_weights bind_norm(binder *b, const char *part, int layer, double scale) {
@@ -278,6 +283,17 @@ static const float *bind_router_bias(binder *b, int layer) {
     return bind_vectors(b, name.text, t->n_dims == 2 ? 2 : 1, 1, b->c->n_experts, true);
 }
 
+/* The router gets the state at length 1, times its scales. */
+static void bind_norms_beside(binder *b, ig_layer *l, int i) {
+    const ig_weight_names *n = &b->names;
+    const ig_config *c = b->c;
+    l->router_norm.w = bind_part_scale(b, n->router_scale, i, "", c->d_model, 1 / sqrt((double)c->d_model));
+    l->experts_norm = bind_norm(b, n->experts_norm, i, 1);
+    l->experts_norm_after = bind_norm(b, n->experts_norm_after, i, 1);
+    l->shared_norm_after = bind_norm(b, n->shared_norm_after, i, 1);
+    l->expert_scales = bind_part_vector(b, n->expert_scales, i, "", c->n_experts, true);
+}
+
 static void bind_experts(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
@@ -292,6 +308,7 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
     l->first_expert = b->n_experts;
     b->n_experts += c->n_experts;
     l->router = bind_matrix(b, n->router, i, c->n_experts, c->d_model);
+    if (c->is_shared_beside) bind_norms_beside(b, l, i);
     l->router_bias = bind_router_bias(b, i);
     bind_shared(b, &l->shared, i);
     if (c->is_shared_gated) l->shared_gate = bind_shared_gate(b, i);
@@ -370,17 +387,21 @@ static void bind_recurrence(binder *b, ig_layer *l, int i) {
     r->w.decay_bias = bind_part_vector(b, b->names.decay_bias, i, "", s->n_value_heads, true);
 }
 
-static void bind_attention(binder *b, ig_layer *l, int i) {
+/* Of this layer; files call it number i. */
+static void bind_attention(binder *b, ig_layer *l, int layer, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
-    int n_q = c->n_heads * c->head_dim, n_kv = c->n_kv_heads * c->head_dim;
+    const ig_layer_heads heads = ig_config_heads(c);
+    const ig_head_shape *s = ig_heads_of(&heads, layer);
+    int n_q = s->n_heads * s->head_dim, n_kv = s->n_kv_heads * s->head_dim;
+    bool shares = layer >= c->n_layers - c->n_layers_sharing, has_values = !c->are_keys_values || c->window[layer];
     bool is_all = c->head_norm == IG_HEAD_NORM_ALL;
     if (c->is_qkv_fused) {
         bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
     } else {
         l->q = bind_matrix(b, n->q, i, c->is_gate_in_q ? 2 * n_q : n_q, c->d_model);
-        l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
-        l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
+        if (!shares) l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
+        if (!shares && has_values) l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
     }
     if (c->has_attn_gate && !c->is_gate_in_q) l->attn_gate = bind_matrix(b, n->attn_gate, i, n_q, c->d_model);
     l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
@@ -389,8 +410,20 @@ static void bind_attention(binder *b, ig_layer *l, int i) {
         if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
     }
     if (c->head_norm == IG_HEAD_NORM_NONE) return;
-    l->q_norm = bind_scale(b, n->q_norm, i, is_all ? n_q : c->head_dim, 1);
-    l->k_norm = bind_scale(b, n->k_norm, i, is_all ? n_kv : c->head_dim, 1);
+    l->q_norm = bind_scale(b, n->q_norm, i, is_all ? n_q : s->head_dim, 1);
+    if (!shares) l->k_norm = bind_scale(b, n->k_norm, i, is_all ? n_kv : s->head_dim, 1);
+}
+
+/* What the layer gets of each token beside the state, and the scale of what it leaves. */
+static void bind_input(binder *b, ig_layer *l, int i) {
+    const ig_config *c = b->c;
+    const ig_weight_names *n = &b->names;
+    const float *scale = c->has_layer_scales ? bind_part_vector(b, n->layer_scale, i, "", 1, true) : NULL;
+    l->scale = scale ? *scale : 1;
+    if (!c->d_layer_input) return;
+    l->input_gate = bind_matrix(b, n->input_gate, i, c->d_layer_input, c->d_model);
+    l->input_out = bind_matrix(b, n->input_out, i, c->d_model, c->d_layer_input);
+    l->input_norm_after = bind_norm(b, n->input_norm_after, i, 1);
 }
 
 static void bind_layer(binder *b, ig_layer *l, int i) {
@@ -399,12 +432,13 @@ static void bind_layer(binder *b, ig_layer *l, int i) {
     bool are_before = c->norm_order != IG_NORMS_OF_PARTS, are_numbered = c->has_numbered_parts,
          are_after = c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_OF_PARTS;
     int first = are_numbered ? c->first_part[i] : i, second = are_numbered ? first + 1 : i;
+    bind_input(b, l, i);
     if (are_before) l->attn_norm = bind_norm(b, n->attn_norm, first, 1);
     if (are_after) l->attn_norm_after = bind_norm(b, n->attn_norm_after, first, 1);
     if (c->is_recurrent[i])
         bind_recurrence(b, l, first);
     else
-        bind_attention(b, l, first);
+        bind_attention(b, l, i, first);
     if (c->has_no_ffn[i]) return;
     if (are_before) l->ffn_norm = bind_norm(b, n->ffn_norm, second, 1);
     if (are_after) l->ffn_norm_after = bind_norm(b, n->ffn_norm_after, second, 1);
@@ -434,6 +468,17 @@ static void bind_head(binder *b) {
     b->w->head = bind_plain(b, b->names.head, c->n_vocab, c->d_embed);
 }
 
+/* What all layers get of a token beside the state is the mean of two, but for a factor of sqrt(2): of a table of
+ * embeddings, and of norms of products, whose weights have the factor in them. */
+static void bind_inputs(binder *b) {
+    const ig_config *c = b->c;
+    const ig_weight_names *n = &b->names;
+    int all = c->n_layers * c->d_layer_input;
+    b->w->input_table = bind_plain(b, make_name(b, n->input_table, 0, ".weight").text, c->n_vocab, all);
+    b->w->input_in = bind_plain(b, make_name(b, n->input_in, 0, ".weight").text, all, c->d_model);
+    b->w->input_norm = bind_scale(b, n->input_norm, 0, c->d_layer_input, sqrt(0.5));
+}
+
 /* One walk over the whole model. */
 static void bind_all(binder *b) {
     const ig_config *c = b->c;
@@ -449,13 +494,25 @@ static void bind_all(binder *b) {
         w->embed_in = bind_plain(b, make_name(b, "project_in", 0, ".weight").text, c->d_model, c->d_embed);
         w->embed_out = bind_plain(b, make_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
     }
-    if (c->final_norm) w->final_norm = bind_norm(b, b->names.final_norm, 0, 1 / c->logit_scale);
+    double logits = c->logit_cap > 0 ? c->logit_scale * c->logit_cap : c->logit_scale;
+    if (c->final_norm) w->final_norm = bind_norm(b, b->names.final_norm, 0, 1 / logits);
+    if (c->d_layer_input) bind_inputs(b);
     bind_head(b);
     if (b->g) bind_rope_factors(b);
     for (int i = 0; i < c->n_layers && !b->status; i++) {
         ig_layer unused = {0};
         bind_layer(b, w->layers ? &w->layers[i] : &unused, i);
     }
+}
+
+/* Keys and values of layers that share those of others. */
+static bool is_left_of_sharing(const binder *b, const ig_tensor *t) {
+    const ig_weight_names *n = &b->names;
+    const char *const parts[] = {n->k, n->v, n->k_norm};
+    for (int l = b->c->n_layers - b->c->n_layers_sharing; l < b->c->n_layers; l++)
+        for (size_t i = 0; i < IG_COUNT(parts); i++)
+            if (strcmp(t->name, make_name(b, parts[i], l, ".weight").text) == 0) return true;
+    return false;
 }
 
 /* Tensors that may be left over: layers that guess tokens ahead, what sees pictures, buffers that old checkpoints hold,
@@ -468,6 +525,7 @@ static bool is_harmless(const binder *b, const ig_tensor *t) {
     if (is_prefixed && sscanf(t->name + n_prefix, b->g ? "blk.%4d." : "layers.%4d.", &layer) == 1 && layer >= n &&
         layer < n + b->c->n_layers_left_out)
         return true;
+    if (is_left_of_sharing(b, t)) return true;
     if (b->g) return false;
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;

@@ -34,7 +34,9 @@ typedef struct ig_recurrent {
 typedef struct ig_layer {
     ig_norm_weights attn_norm, ffn_norm;             /* absent in IG_NORMS_OF_PARTS */
     ig_norm_weights attn_norm_after, ffn_norm_after; /* of what both give; absent in other orders */
-    ig_matrix q, k, v, o; /* o alone where the layer does not attend; q with gates in it: [n_heads][2][head_dim] */
+    /* o alone where the layer does not attend, no k and v where it shares those of another, no v where keys are values;
+     * q with gates in it: [n_heads][2][head_dim] */
+    ig_matrix q, k, v, o;
     ig_recurrent recurrent;
     ig_matrix
         attn_gate; /* [n_heads head_dim][d_model] its sigmoids multiply what attention gives; absent in most models */
@@ -44,24 +46,36 @@ typedef struct ig_layer {
     ig_ffn *experts; /* [n_experts], of all layers one behind the other: this one's begin with `first_expert` */
     int n_experts, first_expert; /* without a router 1, or 0: there is no feed-forward part */
     ig_ffn shared;               /* of all tokens, beside the experts; absent in most models */
-    ig_matrix shared_gate;       /* [1][d_model] whose sigmoid is the share of that; absent: it is 1 */
+    /* Where each of both has norms of its own: ffn_norm is then of what the shared one gets. */
+    ig_norm_weights router_norm, experts_norm, experts_norm_after, shared_norm_after;
+    const float *expert_scales; /* [n_experts] of their shares; NULL: none */
+    /* Of an embedding that the layer has of each token: input_gate [d_layer_input][d_model] of the state, gelu of which
+     * multiplies the embedding, input_out [d_model][d_layer_input]; absent in most models. */
+    ig_matrix input_gate, input_out;
+    ig_norm_weights input_norm_after;
+    float scale;           /* of the state behind the layer */
+    ig_matrix shared_gate; /* [1][d_model] whose sigmoid is the share of that; absent: it is 1 */
 } ig_layer;
 
 typedef struct ig_weights {
     ig_matrix embed;               /* [n_vocab][d_embed] */
     ig_matrix positions;           /* [learned_positions][d_model] or absent */
     ig_matrix embed_in, embed_out; /* OPT-350m: d_embed -> d_model and back; else absent */
-    ig_norm_weights final_norm;    /* may be absent */
-    ig_matrix head;                /* [n_vocab][d_embed] */
-    bool is_tied;                  /* the head is the embedding */
-    const float **sink_scores;     /* [n_layers][n_heads] as in ig_attention; NULL: there are none */
-    const float *rope_factors;     /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight,
-                                      rope_factors_long.weight); NULL: none */
-    ig_layer *layers;              /* [n_layers] */
-    ig_arena owned;                /* converted vectors */
-    ig_arena panels;               /* of matrices */
-    uint64_t replaced_bytes;       /* of matrices in the file, which nothing reads since there are panels */
-    bool *is_used;                 /* [tensors of the file] those that are left over are not, nor counted here: */
+    /* What layers get of a token (ig_config.d_layer_input): a table [n_vocab][n_layers d_layer_input], and beside it
+     * products of the embedding, [n_layers d_layer_input][d_model], normed; absent in most models. */
+    ig_matrix input_table, input_in;
+    const float *input_norm;    /* [d_layer_input] */
+    ig_norm_weights final_norm; /* may be absent */
+    ig_matrix head;             /* [n_vocab][d_embed] */
+    bool is_tied;               /* the head is the embedding */
+    const float **sink_scores;  /* [n_layers][n_heads] as in ig_attention; NULL: there are none */
+    const float *rope_factors;  /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight,
+                                   rope_factors_long.weight); NULL: none */
+    ig_layer *layers;           /* [n_layers] */
+    ig_arena owned;             /* converted vectors */
+    ig_arena panels;            /* of matrices */
+    uint64_t replaced_bytes;    /* of matrices in the file, which nothing reads since there are panels */
+    bool *is_used;              /* [tensors of the file] those that are left over are not, nor counted here: */
     uint64_t n_params, stored_bytes;
 } ig_weights;
 

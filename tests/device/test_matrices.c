@@ -346,6 +346,10 @@ static void elements(void **state) {
             }
             for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], IG_RELU, y.on[d], NULL, sizes[i]);
             expect_near(&y, 0, "relu");
+            for (int d = 0; d < DEVICES; d++) devices[d]->ops->scale(devices[d], y.on[d], 0.7f, sizes[i]);
+            expect_near(&y, 0, "scale");
+            for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], IG_TANH, y.on[d], NULL, sizes[i]);
+            expect_near(&y, 1e-6, "tanh");
             free_both(&x), free_both(&y);
         }
 }

@@ -158,7 +158,9 @@ static void check_decode_bytes(const ig_model *model) {
     ig_tensor_info t;
     ig_model_get_info(model, &info);
     for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
-        if (strstr(t.name, "embed_positions.weight")) tables += t.bytes;
+        if (strstr(t.name, "embed_positions.weight") || strstr(t.name, "tokens_per_layer.weight") ||
+            !strcmp(t.name, "per_layer_token_embd.weight"))
+            tables += t.bytes;
         if (strstr(t.name, "embed_tokens.weight") || strstr(t.name, "embeddings.weight") ||
             !strcmp(t.name, "token_embd.weight"))
             embedding = t.bytes;
@@ -318,6 +320,9 @@ int main(void) {
         MODEL("mistral"),
         MODEL("qwen2-yarn"),
         MODEL("gemma3"),
+        MODEL("gemma4"),
+        MODEL("gemma4-moe"),
+        MODEL("gemma4-e"),
         MODEL("granite"),
         MODEL("olmo3"),
         MODEL("phi3"),

@@ -120,6 +120,11 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     compare(c, "gelu_mul", out, want, n, 4e-6, 1e-6);
 
     memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) want[i] = tanh((double)x[i]);
+    c->k->tanh(out, n);
+    compare(c, "tanh", out, want, n, 0, 3e-7);
+
+    memcpy(out, x, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) {
         double g = fmin((double)x[i], 7), u = fmax(fmin((double)y[i], 7), -7);
         want[i] = g / (1 + exp(-1.702 * g)) * (u + 1);
@@ -136,6 +141,7 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->silu_mul(x, y, n);
     c->k->gelu_mul(x, y, n);
     c->k->swiglu_oai(x, y, n);
+    c->k->tanh(x, n);
 
     free(want);
     check_buffer_free(out);
@@ -304,6 +310,9 @@ static void check_not_finite(check *c) {
             memcpy(y, x, (size_t)n * sizeof *y);
             c->k->relu_squared(y, n);
             check_that(c, !isfinite(y[at]), "relu_squared n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->tanh(y, n);
+            check_that(c, !isfinite(y[at]), "tanh n=%d: %g became %g", n, odd[j], y[at]);
             for (int k = 0; k < n; k++) y[k] = 1;
             c->k->add_scaled(y, x, 0, n);
             check_that(c, !isfinite(y[at]), "add_scaled n=%d: 0 times %g is %g", n, odd[j], y[at]);

@@ -77,7 +77,7 @@ static double share_of(const float *scores, const ig_config *c, int expert) {
 static void check(const ig_config *c, int first, int n_rows) {
     int n = 0;
     memcpy(scores_given, routes.scores.host, (size_t)(n_rows * c->n_experts) * sizeof *scores_given);
-    ig_routes_choose(&routes, device, c, c->routing == IG_ROUTING_SOFTMAX ? NULL : bias, first, n_rows);
+    ig_routes_choose(&routes, device, c, c->routing == IG_ROUTING_SOFTMAX ? NULL : bias, NULL, first, n_rows);
     assert_int_equal(routes.begin[0], 0);
     assert_int_equal(routes.begin[c->n_experts], (n_rows - first) * c->n_experts_used);
     for (int e = 0; e < c->n_experts; e++) {
@@ -131,7 +131,7 @@ static void what_is_not_finite_shows(void **state) {
         open_routes(&c);
         for (int k = 0; k < 18; k++) routes.scores.host[k] = (float)(k * 5 % 7);
         for (int e = 0; e < (i % 12 < 6 ? 1 : 6); e++) routes.scores.host[6 + e] = odd[i / 2 % 3];
-        ig_routes_choose(&routes, device, &c, NULL, 0, 3);
+        ig_routes_choose(&routes, device, &c, NULL, NULL, 0, 3);
         int seen = 0;
         for (int k = 0; k < 6; k++) {
             bool is_odd = routes.rows[k] == 1;

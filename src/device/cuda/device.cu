@@ -391,6 +391,12 @@ static void gpu_add_rows(ig_device *d, float *y, const float *x, const int32_t *
     leave(g);
 }
 
+static void gpu_scale(ig_device *d, float *x, float factor, size_t n) {
+    gpu *g = enter(d);
+    ig_cuda_scale(g->work, x, factor, n);
+    leave(g);
+}
+
 static void gpu_activate(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n) {
     gpu *g = enter(d);
     ig_cuda_activate(g->work, kind, gate, up, n);
@@ -464,6 +470,7 @@ static ig_device_ops make_ops(void) {
     o.rope = gpu_rope;
     o.add = gpu_add;
     o.add_rows = gpu_add_rows;
+    o.scale = gpu_scale;
     o.activate = gpu_activate;
     o.convolve = ig_cuda_convolve;
     o.recur = ig_cuda_recur;

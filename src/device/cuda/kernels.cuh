@@ -52,6 +52,7 @@ void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacen
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n);
 void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                       int n);
+void ig_cuda_scale(ig_queue q, float *x, float factor, size_t n);
 void ig_cuda_activate(ig_queue q, ig_activation kind, float *gate, const float *up, size_t n);
 /* Of a few numbers the largest magnitudes of n_x arrays, IG_CUDA_PEAKS at most, to page-locked memory; of many *peak,
  * zero before, becomes the bits of it. */

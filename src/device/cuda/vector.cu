@@ -239,6 +239,8 @@ static __device__ __forceinline__ float activated(float gate, const float *up, s
     } else if constexpr (kind == IG_SWIGLU_OAI) {
         float g = fminf(gate, IG_OAI_LIMIT), u = fmaxf(fminf(up[i], IG_OAI_LIMIT), -IG_OAI_LIMIT);
         return g / (1.0f + expf(-IG_OAI_ALPHA * g)) * (u + 1) + (0 * gate + 0 * up[i]);
+    } else if constexpr (kind == IG_TANH) {
+        return tanhf(gate) + 0 * gate;
     } else if constexpr (kind == IG_RELU_SQUARED) {
         return (gate > 0 ? gate : 0.0f) * gate;
     } else {
@@ -312,6 +314,15 @@ void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows,
     ig_launch(add_rows, dim3((unsigned)n_rows), dim3(THREADS), 0, q, y, x, rows, shares, n);
 }
 
+static __global__ void scale(float *x, float factor, size_t n) {
+    ig_begin();
+    for (size_t i = first_element(); i < n; i += stride()) x[i] *= factor;
+}
+
+void ig_cuda_scale(ig_queue q, float *x, float factor, size_t n) {
+    ig_launch(scale, dim3(blocks_for(n)), dim3(THREADS), 0, q, x, factor, n);
+}
+
 typedef struct activations {
     void (*plain)(float *gate, const float *up, size_t n);
     void (*to_codes)(float *gate, const float *up, int n, ig_act_codes codes);
@@ -331,6 +342,8 @@ static activations activations_of(ig_activation kind) {
             return activations{activate<IG_SWIGLU_OAI>, activate_to_codes<IG_SWIGLU_OAI>};
         case IG_RELU_SQUARED:
             return activations{activate<IG_RELU_SQUARED>, activate_to_codes<IG_RELU_SQUARED>};
+        case IG_TANH:
+            return activations{activate<IG_TANH>, activate_to_codes<IG_TANH>};
         case IG_RELU:
         case IG_ACTIVATIONS:
             break;
