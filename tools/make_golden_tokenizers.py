@@ -4,9 +4,9 @@
 
 Each folder is an ordinary Hugging Face directory, trained on the text below by the `tokenizers` package, with
 golden.jsonl: {"text", "ids", "special"}, ids by the same package. "special" says that special tokens in the text were
-parsed and added.
+parsed and added. Where there is a vocab.gguf, it is the same tokenizer.
 
-    pip install tokenizers
+    pip install tokenizers gguf
     tools/make_golden_tokenizers.py OUT_DIR
 """
 import json
@@ -14,6 +14,7 @@ import os
 import random
 import sys
 
+import gguf
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXT = """
@@ -158,8 +159,51 @@ def make_llama2(folder):
     write_golden(folder, t, ["</s>", " <s>"])
 
 
+def write_gguf(folder, tokenizer, shown):
+    """As llama.cpp's converter writes Gemma 4, but without the BOS, as in the first such files."""
+    root = json.loads(tokenizer.to_str())
+    special = {token["content"] for token in root["added_tokens"]}
+    types = gguf.TokenType
+    texts = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
+    w = gguf.GGUFWriter(os.path.join(folder, "vocab.gguf"), "gemma4")
+    w.add_tokenizer_model("gemma4")
+    w.add_token_list(texts)
+    w.add_token_types([types.USER_DEFINED if t in shown else types.CONTROL if t in special else
+                       types.BYTE if t.startswith("<0x") else types.NORMAL for t in texts])
+    w.add_token_merges([" ".join(merge) for merge in root["model"]["merges"]])
+    w.add_eos_token_id(1)
+    w.add_bos_token_id(2)
+    w.add_unk_token_id(3)
+    w.add_add_bos_token(False)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.close()
+
+
+def make_gemma4(folder):
+    """Blanks written by the normalizer, none first, byte fallback, tokens over blanks and of newlines; also as GGUF."""
+    t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.normalizer = normalizers.Replace(" ", "\u2581")
+    t.pre_tokenizer = pre_tokenizers.Split(Regex("\n+|\u2581*[^\u2581\n]+\u2581?[^\u2581\n]*|\u2581+"), "isolated")
+    shown = ["<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>", "<|channel>", "<channel|>"]
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|tool>", "<tool|>"] + shown + ["<|think|>", "<|turn>", "<turn|>"]
+    t.train_from_iterator([TEXT] * 2 + ["\n" * 9], trainers.BpeTrainer(
+        vocab_size=580, show_progress=False, special_tokens=special + [f"<0x{b:02X}>" for b in range(256)], limit_alphabet=90))
+    root = json.loads(t.to_str())
+    root["added_tokens"] = root["added_tokens"][:len(special)]
+    root["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    root["decoder"] = {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+                                                        {"type": "ByteFallback"}, {"type": "Fuse"}]}
+    t = Tokenizer.from_str(json.dumps(root))
+    t.post_processor = processors.TemplateProcessing(single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", 2)])
+    save(folder, t)
+    write_json(folder, "tokenizer_config.json", {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"})
+    write_gguf(folder, t, shown)
+    write_golden(folder, t, special[4:] + ["\n" * 5, "\n" * 12, " " * 7, "\n \n", "s t"])
+
+
 def main():
-    for make in make_llama3, make_qwen2, make_opt, make_smollm, make_llama2:
+    for make in make_llama3, make_qwen2, make_opt, make_smollm, make_llama2, make_gemma4:
         folder = os.path.join(sys.argv[1], make.__name__[5:])
         os.makedirs(folder, exist_ok=True)
         make(folder)

@@ -29,8 +29,7 @@ void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id) {
 /* Length up to which a token's text is shown in an error. */
 static int shown(size_t n) { return (int)(n < 64 ? n : 64); }
 
-ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where,
-                                 ig_error *err) {
+static ig_status add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where, ig_error *err) {
     const ig_vocab *v = &t->vocab;
     int32_t a = ig_vocab_find(v, left.data, left.size), b = ig_vocab_find(v, right.data, right.size);
     ig_buffer joined = {0};
@@ -49,6 +48,22 @@ ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, u
     else if (!ig_merges_put(&t->rules.merges, a, b, i, id))
         s = ig_fail(err, IG_E_LIMIT, "%s: merge %u shares its place in the table with too many others", where, i);
     ig_buffer_close(&joined);
+    return s;
+}
+
+ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where,
+                                 ig_error *err) {
+    if (!t->rules.bytewise) return add_merge(t, left, right, i, where, err);
+    ig_buffer a = {0}, b = {0};
+    ig_status s;
+    if (!ig_utf8_decode_letters(&a, left.data, left.size) || !ig_utf8_decode_letters(&b, right.data, right.size))
+        s = ig_fail(err, IG_E_FORMAT, "%s: merge %u is not made of byte letters", where, i);
+    else if (a.failed || b.failed)
+        s = ig_fail_memory(err, where, left.size + right.size);
+    else
+        s = add_merge(t, (ig_text){a.data, a.size}, (ig_text){b.data, b.size}, i, where, err);
+    ig_buffer_close(&a);
+    ig_buffer_close(&b);
     return s;
 }
 
@@ -99,9 +114,10 @@ static void find_byte_tokens(ig_tokenizer *t) {
 }
 
 bool ig_tokenizer_names_end(ig_text text) {
-    static const char *const names[] = {"<|im_end|>",      "<|eot_id|>", "<|eom_id|>",    "<|endoftext|>",
-                                        "<|end_of_text|>", "<|end|>",    "<end_of_turn>", "<|return|>",
-                                        "<|call|>",        "<|calls|>",  "<|flush|>",     "[e~["};
+    static const char *const names[] = {"<|im_end|>",      "<|eot_id|>",      "<|eom_id|>",    "<|endoftext|>",
+                                        "<|end_of_text|>", "<|end|>",         "<end_of_turn>", "<|return|>",
+                                        "<|call|>",        "<|calls|>",       "<|flush|>",     "[e~[",
+                                        "<turn|>",         "<|tool_response>"};
     for (size_t i = 0; i < IG_COUNT(names); i++)
         if (ig_text_is(text, names[i])) return true;
     return false;

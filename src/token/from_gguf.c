@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tokenizer from the metadata of a GGUF file: models "gpt2" (byte-level BPE) and "llama" (SentencePiece BPE). Where
- * a key is missing the rule of llama.cpp, the home of the format, holds. Text is not normalised, as there.
+ * A tokenizer from the metadata of a GGUF file: models "gpt2" (byte-level BPE), "llama" (SentencePiece BPE) and
+ * "gemma4", which writes text as SentencePiece does and has a table of merges. Where a key is missing the rule of
+ * llama.cpp, the home of the format, holds. Text is not normalised, as there.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +14,12 @@
 
 #define KEY "tokenizer.ggml."
 
+typedef enum family { GPT2, LLAMA, GEMMA4 } family;
+
 typedef struct source {
     const ig_gguf *g;
     ig_tokenizer *t;
+    family family;
     const ig_gguf_value *tokens, *types, *scores, *merges;
     ig_error *err;
 } source;
@@ -115,23 +119,15 @@ static ig_status read_merges(source *s) {
     if (!ig_merges_open(&s->t->rules.merges, n)) return ig_fail_memory(s->err, "merges", n * sizeof(ig_merge_slot));
     char where[512];
     snprintf(where, sizeof where, "%s: %smerges", ig_gguf_path(s->g), KEY);
-    ig_buffer left = {0}, right = {0};
     ig_status status = IG_OK;
     for (uint32_t i = n; i-- > 0 && !status;) { /* of two equal merges llama.cpp takes the first */
         ig_text m = ig_gguf_array_string(s->merges, i);
         const char *space = m.size > 1 ? memchr(m.data + 1, ' ', m.size - 1) : NULL;
-        left.size = right.size = 0;
-        if (!space || !ig_utf8_decode_letters(&left, m.data, (size_t)(space - m.data)) ||
-            !ig_utf8_decode_letters(&right, space + 1, m.size - 1 - (size_t)(space - m.data)))
-            status = ig_fail(s->err, IG_E_FORMAT, "%s: merge %u is not two parts of byte letters", where, i);
-        else if (left.failed || right.failed)
-            status = ig_fail_memory(s->err, where, m.size);
-        else
-            status = ig_tokenizer_add_merge(s->t, (ig_text){left.data, left.size}, (ig_text){right.data, right.size}, i,
-                                            where, s->err);
+        size_t n_left = space ? (size_t)(space - m.data) : 0;
+        status = space ? ig_tokenizer_add_merge(s->t, (ig_text){m.data, n_left},
+                                                (ig_text){space + 1, m.size - 1 - n_left}, i, where, s->err)
+                       : ig_fail(s->err, IG_E_FORMAT, "%s: merge %u is not a pair of texts", where, i);
     }
-    ig_buffer_close(&left);
-    ig_buffer_close(&right);
     return status;
 }
 
@@ -167,13 +163,13 @@ static ig_status read_id(const source *s, const char *key, int32_t fallback, int
 
 static ig_status read_special(source *s, bool add_bos) {
     ig_tokenizer *t = s->t;
-    bool spm = t->sentencepiece, remove_blanks = false;
+    bool is_llama = s->family == LLAMA, remove_blanks = false;
     int32_t end;
     ig_text template;
-    ig_status status = read_id(s, "bos_token_id", spm ? 1 : -1, &t->bos);
-    if (!status) status = read_id(s, "eos_token_id", spm ? 2 : -1, &t->eos);
-    if (!status) status = read_id(s, "unknown_token_id", spm ? 0 : -1, &t->rules.unknown);
-    if (!spm) t->rules.unknown = -1; /* byte-level text knows no unknown characters */
+    ig_status status = read_id(s, "bos_token_id", is_llama ? 1 : -1, &t->bos);
+    if (!status) status = read_id(s, "eos_token_id", is_llama ? 2 : -1, &t->eos);
+    if (!status) status = read_id(s, "unknown_token_id", is_llama ? 0 : -1, &t->rules.unknown);
+    if (t->rules.bytewise) t->rules.unknown = -1; /* such text knows no unknown characters */
     static const char *const ends[] = {"eot_token_id", "eom_token_id"};
     for (size_t i = 0; i < IG_COUNT(ends) && !status; i++) {
         status = read_id(s, ends[i], -1, &end);
@@ -181,12 +177,13 @@ static ig_status read_special(source *s, bool add_bos) {
     }
     t->adds_bos = add_bos;
     if (!status) ig_gguf_bool(s->g, KEY "add_bos_token", &t->adds_bos, &status, s->err);
+    t->adds_bos |= s->family == GEMMA4; /* whatever some of its first files say */
     if (!status) ig_gguf_bool(s->g, KEY "add_eos_token", &t->adds_eos, &status, s->err);
     bool prefix = true;
     if (!status) ig_gguf_bool(s->g, KEY "add_space_prefix", &prefix, &status, s->err);
-    if (spm) t->prefix = prefix ? IG_PREFIX_ALWAYS : IG_PREFIX_NEVER;
+    if (is_llama) t->prefix = prefix ? IG_PREFIX_ALWAYS : IG_PREFIX_NEVER;
     if (!status) ig_gguf_bool(s->g, KEY "remove_extra_whitespaces", &remove_blanks, &status, s->err);
-    if (!status && spm && remove_blanks)
+    if (!status && is_llama && remove_blanks)
         return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %sremove_extra_whitespaces is not supported", ig_gguf_path(s->g),
                        KEY);
     if (!status && ig_gguf_string(s->g, "tokenizer.chat_template", &template, &status, s->err)) {
@@ -222,17 +219,22 @@ static ig_status read_strips(source *s) {
 }
 
 static ig_status build(source *s, ig_text model) {
+    static const char *const names[] = {[GPT2] = "gpt2", [LLAMA] = "llama", [GEMMA4] = "gemma4"};
     ig_tokenizer *t = s->t;
-    bool spm = ig_text_is(model, "llama"), add_bos = spm;
-    if (!spm && !ig_text_is(model, "gpt2"))
+    size_t i = 0;
+    while (i < IG_COUNT(names) && !ig_text_is(model, names[i])) i++;
+    if (i == IG_COUNT(names))
         return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %smodel: unknown tokenizer '%.*s'", ig_gguf_path(s->g), KEY,
                        (int)(model.size < 64 ? model.size : 64), model.data);
-    t->sentencepiece = spm;
-    t->rules.bytewise = !spm;
+    s->family = (family)i;
+    t->rules.bytewise = s->family == GPT2;
+    t->sentencepiece = !t->rules.bytewise;
+    t->rules.fuse_unknown = s->family == GEMMA4;
+    bool add_bos = s->family == LLAMA;
     ig_status status = read_arrays(s);
     if (!status) status = read_tokens(s);
-    if (!status) status = spm ? read_scores(s) : read_merges(s);
-    if (!status && !spm) {
+    if (!status) status = s->family == LLAMA ? read_scores(s) : read_merges(s);
+    if (!status && t->rules.bytewise) {
         char where[512];
         ig_text pre = {"default", 7};
         snprintf(where, sizeof where, "%s: %spre", ig_gguf_path(s->g), KEY);

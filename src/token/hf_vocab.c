@@ -225,16 +225,5 @@ ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list 
 ig_status ig_hf_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, ig_json_place at) {
     char where[512];
     snprintf(where, sizeof where, "%s: %s", at.path, at.field);
-    if (!t->rules.bytewise) return ig_tokenizer_add_merge(t, left, right, i, where, at.err);
-    ig_buffer a = {0}, b = {0};
-    ig_status s;
-    if (!ig_utf8_decode_letters(&a, left.data, left.size) || !ig_utf8_decode_letters(&b, right.data, right.size))
-        s = ig_fail(at.err, IG_E_FORMAT, "%s: merge %u is not made of byte letters", where, i);
-    else if (a.failed || b.failed)
-        s = ig_fail_memory(at.err, where, left.size + right.size);
-    else
-        s = ig_tokenizer_add_merge(t, (ig_text){a.data, a.size}, (ig_text){b.data, b.size}, i, where, at.err);
-    ig_buffer_close(&a);
-    ig_buffer_close(&b);
-    return s;
+    return ig_tokenizer_add_merge(t, left, right, i, where, at.err);
 }

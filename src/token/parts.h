@@ -58,7 +58,8 @@ void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id);
 bool ig_tokenizer_names_end(ig_text text);
 /* The byte of a token written "<0x0A>", or -1. */
 int ig_tokenizer_byte_of(const char *text, size_t n);
-/* Merge rule `i` of a builder: both parts in the form they have in the vocabulary table. */
+/* Merge rule `i` of a builder: both parts as the file writes them, which is in letters for bytes where rules are
+ * bytewise. */
 ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where,
                                  ig_error *err);
 

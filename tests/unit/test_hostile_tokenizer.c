@@ -301,6 +301,7 @@ static tiny gguf_valid(bool spm) {
 }
 
 #define K "tokenizer.ggml."
+static void as_gemma(tiny *t) { tiny_string(t, K "model", "gemma4"); }
 /* X(name, SentencePiece, wanted status, what the error names, the change) */
 #define GGUF_CASES(X)                                                                                                 \
     X(no_model, false, IG_E_NOT_FOUND, K "model is missing", tiny_drop_key(t, K "model"))                             \
@@ -322,13 +323,20 @@ static tiny gguf_valid(bool spm) {
     X(no_merges, false, IG_E_FORMAT, K "merges: is missing", tiny_drop_key(t, K "merges"))                            \
     X(merges_numbers, false, IG_E_FORMAT, K "merges: items are not strings",                                          \
       tiny_array(t, K "merges", IG_GGUF_U8, 1, "a", 1))                                                               \
-    X(merge_single, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "ab"))         \
-    X(merge_three, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "a_b_c"))       \
-    X(merge_empty, false, IG_E_FORMAT, K "merges: merge 0 is not two parts",                                          \
+    X(merge_single, false, IG_E_FORMAT, K "merges: merge 0 is not a pair", put_texts(t, K "merges", "ab"))            \
+    X(merge_three, false, IG_E_FORMAT, K "merges: merge 0 is not made of byte letters",                               \
+      put_texts(t, K "merges", "a_b_c"))                                                                              \
+    X(merge_empty, false, IG_E_FORMAT, K "merges: merge 0 is not a pair",                                             \
       tiny_array(t, K "merges", IG_GGUF_STRING, 1, "\0\0\0\0\0\0\0\0", 8))                                            \
-    X(merge_utf8, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "a_\xff"))       \
+    X(merge_utf8, false, IG_E_FORMAT, K "merges: merge 0 is not made of byte letters",                                \
+      put_texts(t, K "merges", "a_\xff"))                                                                             \
     X(merge_unknown_part, false, IG_E_FORMAT, K "merges: merge 0: 'z'", put_texts(t, K "merges", "a_z"))              \
     X(merge_unknown_whole, false, IG_E_FORMAT, K "merges: merge 1: 'bc'", put_texts(t, K "merges", "a_b b_c"))        \
+    X(gemma_no_merges, false, IG_E_FORMAT, K "merges: is missing", (as_gemma(t), tiny_drop_key(t, K "merges")))       \
+    X(gemma_merge_unknown, false, IG_E_FORMAT, K "merges: merge 0: 'b c' is not in the vocabulary",                   \
+      (as_gemma(t), put_texts(t, K "merges", "a_b_c")))                                                               \
+    X(gemma_unknown_id, false, IG_E_FORMAT, K "unknown_token_id: token 5",                                            \
+      (as_gemma(t), tiny_u32(t, K "unknown_token_id", 5)))                                                            \
     X(pre_unknown, false, IG_E_UNSUPPORTED, K "pre: unknown pre-tokeniser 'gpt-9'", tiny_string(t, K "pre", "gpt-9")) \
     X(pre_type, false, IG_E_FORMAT, K "pre", tiny_u32(t, K "pre", 3))                                                 \
     X(bos_too_large, false, IG_E_FORMAT, K "bos_token_id: token 5", tiny_u32(t, K "bos_token_id", 5))                 \

@@ -107,6 +107,11 @@ static void test_opt(void **state) { (void)state, check_small("opt", true); }
 /* The normal form, and U+2581 in the text, cannot be undone. */
 static void test_qwen2(void **state) { (void)state, check_small("qwen2", false); }
 static void test_llama2(void **state) { (void)state, check_small("llama2", false); }
+static void test_gemma4(void **state) {
+    (void)state;
+    check_small("gemma4", false);
+    check_golden("tests/data/tokenizers/gemma4/vocab.gguf", "tests/data/tokenizers/gemma4/golden.jsonl", false);
+}
 
 static void test_special_ids(void **state) {
     (void)state;
@@ -137,12 +142,22 @@ static void test_special_ids(void **state) {
     assert_null(ig_tokenizer_chat_template(t));
     assert_true(ig_tokenizer_is_end(t, 400)); /* <|endoftext|>, though no file says so */
     ig_tokenizer_close(t);
+
+    static const char *const gemma[] = {"tests/data/tokenizers/gemma4", "tests/data/tokenizers/gemma4/vocab.gguf"};
+    for (size_t i = 0; i < sizeof gemma / sizeof *gemma; i++) {
+        t = open_tokenizer(gemma[i]);
+        assert_int_equal(ig_tokenizer_bos(t), 2);
+        assert_true(ig_tokenizer_adds_bos(t) && !ig_tokenizer_drops_first_blank(t));
+        for (int32_t id = 0; id < 20; id++) /* <eos>, <|tool_response>, <turn|> */
+            assert_int_equal(ig_tokenizer_is_end(t, id), id == 1 || id == 9 || id == 16);
+        ig_tokenizer_close(t);
+    }
 }
 
 /* Every byte string comes back: all bytes, cut-off and overlong characters, surrogates. */
 static void test_invalid_bytes(void **state) {
     (void)state;
-    static const char *const names[] = {"llama3", "smollm", "opt", "qwen2", "llama2"};
+    static const char *const names[] = {"llama3", "smollm", "opt", "qwen2", "llama2", "gemma4"};
     static const char broken[] =
         "a\xffz \xc3 \xe2\x82 x\xed\xa0\x80 \xf0\x9f\x98 \xc0\xaf\xf4\x90\x80\x80 \x80\x80 \xe2\x96 e\xcc";
     char all[512];
@@ -242,7 +257,7 @@ static void test_memory(void **state) {
  * minute. */
 static void test_long_words(void **state) {
     (void)state;
-    static const char *const names[] = {"llama3", "smollm", "opt", "qwen2", "llama2"};
+    static const char *const names[] = {"llama3", "smollm", "opt", "qwen2", "llama2", "gemma4"};
     static const char *const units[] = {
         "a", "A", " ", "\n", "\n ", "1", "!", "'", "\t", "\xe4\xb8\xad", "\xcc\x81\xcc\x96", "\xff", "\xe2\x96\x81"};
     size_t size = 1 << 18;
@@ -293,19 +308,13 @@ static void test_shared_smollm2(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama3),
-        cmocka_unit_test(test_smollm),
-        cmocka_unit_test(test_opt),
-        cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_llama2),
-        cmocka_unit_test(test_special_ids),
-        cmocka_unit_test(test_invalid_bytes),
-        cmocka_unit_test(test_small_buffer),
-        cmocka_unit_test(test_capped),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_long_words),
-        cmocka_unit_test(test_shared_llama2),
-        cmocka_unit_test(test_shared_smollm2),
+        cmocka_unit_test(test_llama3),        cmocka_unit_test(test_smollm),
+        cmocka_unit_test(test_opt),           cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_llama2),        cmocka_unit_test(test_gemma4),
+        cmocka_unit_test(test_special_ids),   cmocka_unit_test(test_invalid_bytes),
+        cmocka_unit_test(test_small_buffer),  cmocka_unit_test(test_capped),
+        cmocka_unit_test(test_memory),        cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_shared_llama2), cmocka_unit_test(test_shared_smollm2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
