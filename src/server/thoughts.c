@@ -9,8 +9,10 @@
 #include <string.h>
 
 const ig_thought_marks *ig_thought_marks_find(const char *chat_template) {
-    static const ig_thought_marks known[] = {{"<think>", "</think>", false}, {"[THINK]", "[/THINK]", false}},
-                                  channels = {IG_CHANNEL_THINKS, IG_CHANNEL_END, true};
+    static const ig_thought_marks known[] = {{"<think>", "</think>", false},
+                                             {"[THINK]", "[/THINK]", false},
+                                             {"<|channel>thought", "<channel|>", false}}, /* Gemma 4 */
+        channels = {IG_CHANNEL_THINKS, IG_CHANNEL_END, true};
     if (ig_channels_are_in(chat_template)) return &channels;
     for (size_t i = 0; chat_template && i < sizeof known / sizeof *known; i++)
         if (strstr(chat_template, known[i].end)) return &known[i];

@@ -260,6 +260,15 @@ static const told with_thoughts[] = {
     {IG_THOUGHTS_POSSIBLE, "<think>a</think>\n```json\n{\"name\": \"b\", \"arguments\": {}}\n```", "a", "", "b{};"},
 };
 
+/* Gemma 4's marks. */
+static const told with_other_marks[] = {
+    {IG_THOUGHTS_POSSIBLE, "<|channel>thought\nWell, <|channel|>\n<channel|>So.", "Well, <|channel|>", "So.", ""},
+    {IG_THOUGHTS_POSSIBLE, "<|channel>thought<channel|>So.", "", "So.", ""},
+    {IG_THOUGHTS_POSSIBLE, "<|channel>thought\na<channel|>" B, "a", "", "b{};"},
+    {IG_THOUGHTS_POSSIBLE, "<|channel>text", "", "<|channel>text", ""},
+    {IG_THOUGHTS_POSSIBLE, "<|channel>thought\ncut off", "cut off", "", ""},
+};
+
 #define THINK "<|channel|>analysis<|message|>"
 #define FINAL "<|channel|>final<|message|>"
 #define NEXT "<|end|><|start|>assistant"
@@ -339,6 +348,9 @@ static void parts_are_told_apart(void **state) {
     json_t *tools = json_loads("[{\"function\": {\"name\": \"a\"}}, {\"function\": {\"name\": \"b\"}}]", 0, NULL);
     (void)state;
     for (size_t i = 0; i < sizeof with_thoughts / sizeof *with_thoughts; i++) check_told(&x, &with_thoughts[i], tools);
+    x.thoughts = ig_thought_marks_find("{{ '<|channel>thought\\n<channel|>' }}");
+    for (size_t i = 0; i < sizeof with_other_marks / sizeof *with_other_marks; i++)
+        check_told(&x, &with_other_marks[i], tools);
     for (size_t i = 0; i < sizeof with_channels / sizeof *with_channels; i++)
         check_told(&channels, &with_channels[i], tools);
     channels.thoughts = NULL;
@@ -374,6 +386,10 @@ static void where_answers_begin(void **state) {
     assert_int_equal(ig_thoughts_within(m, "[THINK]Well"), IG_THOUGHTS_BEGUN);
     assert_int_equal(ig_thoughts_within(m, "[THINK]Well[/THINK]So"), IG_THOUGHTS_OVER);
     assert_int_equal(ig_thoughts_within(m, "[THINK]Well[/THINK]So [THINK]"), IG_THOUGHTS_BEGUN);
+    m = ig_thought_marks_find("<channel|>");
+    assert_int_equal(ig_thoughts_after(m, "<|turn>model\n", 13), IG_THOUGHTS_POSSIBLE);
+    assert_int_equal(ig_thoughts_after(m, "<|channel>thought\n<channel|>", 28), IG_THOUGHTS_OVER);
+    assert_int_equal(ig_thoughts_within(m, "<|channel>thought\nWell"), IG_THOUGHTS_BEGUN);
     m = ig_thought_marks_find(THINK);
     const struct {
         const char *prompt;
