@@ -164,6 +164,15 @@ static const struct {
      "%}{{ g() }}",
      "113"},
     {"{% macro k(a, b=a) %}{{ b }}{% endmacro %}{{ k(4) }}{{ k(4, none) }}", "4None"},
+    /* as Gemma 4's template writes arguments */
+    {"{%- macro f(x, bare=true) -%}{%- if x is string -%}{{- '<|\"|>' + x + '<|\"|>' -}}{%- elif x is boolean -%}"
+     "{{- 'true' if x else 'false' -}}{%- elif x is mapping -%}{{- '{' -}}{%- set ns = namespace(more=false) -%}"
+     "{%- for k, v in x | dictsort -%}{%- if ns.more %},{% endif -%}{%- set ns.more = true -%}"
+     "{{- k if bare else f(k) -}}:{{- f(v, bare=bare) -}}{%- endfor -%}{{- '}' -}}{%- elif x is sequence -%}["
+     "{%- for i in x -%}{{- f(i, bare=bare) -}}{{- ',' if not loop.last -}}{%- endfor -%}]{%- else -%}{{- x -}}"
+     "{%- endif -%}{%- endmacro -%}{{ f({'z': d, 'A': s}) }} {{ f(d, bare=False) | trim }}",
+     "{A:<|\"|>h\xc3\xa9L w\xc3\xb6<|\"|>,z:{a:[1,2.5,None,true],b:1,items:7}} "
+     "{<|\"|>a<|\"|>:[1,2.5,None,true],<|\"|>b<|\"|>:1,<|\"|>items<|\"|>:7}"},
     /* json */
     {"{{ d|tojson }}", "{\"b\": 1, \"a\": [1, 2.5, null, true], \"items\": 7}"},
     {"{{ d|tojson(indent=2) }}",
