@@ -6,7 +6,7 @@
  * form is the final one, and a call is one, the last.
  */
 #define _GNU_SOURCE
-#include "server/answers.h"
+#include "server/answer_rules.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -16,14 +16,7 @@
 /* Small models may never stop. WORK_MAX: bytes of schemas, some 0.1 s. */
 enum { CALLS_MAX = 16, WORK_MAX = 1 << 20 };
 
-/* The rules of an exchange. */
-typedef struct writer {
-    ig_exchange *x;
-    const ig_tool_format *format;
-    FILE *to;
-    bool is_loose; /* arguments may be any object */
-    size_t *work;  /* that schemas of single arguments may still make; 0: they were too many */
-} writer;
+typedef ig_answer_rules writer;
 
 /* ---- parts of rules -------------------------------------------------------------------- */
 
@@ -67,7 +60,7 @@ static int32_t find_control(const ig_server *s, const char *mark, const char **a
     return -1;
 }
 
-static void put_mark(const writer *w, const char *mark) {
+void ig_answer_mark(const writer *w, const char *mark) {
     const char *at;
     size_t n;
     for (int32_t id; (id = find_control(w->x->call->server, mark, &at, &n)) >= 0; mark = at + n) {
@@ -161,8 +154,8 @@ static void put_text_before(FILE *to, const char *name, const char *word, size_t
     }
 }
 
-/* The same of a mark, which may begin with a control token: texts have none. */
-static void put_text(const writer *w, const char *name, const char *mark) {
+/* A mark may begin with a control token: texts have none. */
+void ig_answer_text(const writer *w, const char *name, const char *mark) {
     const char *at;
     size_t n;
     if (find_control(w->x->call->server, mark, &at, &n) >= 0 && at == mark)
@@ -187,12 +180,10 @@ static bool put_choice(const writer *w, const json_t *schema) {
     return n || json_is_string(one);
 }
 
-/* A text of so many characters, without the one that the mark behind it begins with; false: any number. */
-static bool put_sized(const writer *w, const json_t *schema) {
+bool ig_answer_sized(const writer *w, const json_t *schema, const char *mark) {
     enum { MOST = 1000 };
     const json_t *least = json_object_get(schema, "minLength"), *most = json_object_get(schema, "maxLength");
     json_int_t from = json_integer_value(least), to = json_integer_value(most);
-    const char *mark = w->format->value_end;
     if ((!least && !most) || (least && !json_is_integer(least)) || (most && !json_is_integer(most))) return false;
     if (from < 0 || from > MOST || to < 0 || to > MOST || (most && to < from)) return false;
     fputs("[^\\x00", w->to);
@@ -203,8 +194,7 @@ static bool put_sized(const writer *w, const json_t *schema) {
     return true;
 }
 
-/* False, from then on: all of it is used up. */
-static bool may_work(const writer *w, size_t n) {
+bool ig_answer_may_work(const writer *w, size_t n) {
     *w->work = *w->work > n ? *w->work - n : 0;
     return *w->work > 0;
 }
@@ -221,41 +211,47 @@ static char *value_of(const writer *w, const json_t *function, const json_t *sch
         json_t *v = json_object_get(ig_field(function, "parameters"), shared[i]);
         if (v) json_object_set(whole, shared[i], v);
     }
-    if (!whole || !may_work(w, bytes_of(whole))) {
+    if (!whole || !ig_answer_may_work(w, bytes_of(whole))) {
         json_decref(whole);
         return NULL;
     }
     return to_gbnf(&gbnf, whole, &err) ? NULL : gbnf;
 }
 
+bool ig_answer_json(const writer *w, const json_t *function, const json_t *schema, const char *prefix) {
+    char *gbnf = value_of(w, function, schema);
+    if (gbnf) put_renamed(w->to, gbnf, prefix);
+    free(gbnf);
+    return gbnf != NULL;
+}
+
 static void put_value(const writer *w, const json_t *function, const char *argument, const char *name) {
     const json_t *schema = ig_tool_parameter(function, argument);
     ig_tool_value kind = ig_tool_value_of(schema);
-    char *gbnf = kind == IG_TOOL_JSON_VALUE ? value_of(w, function, schema) : NULL, prefix[80];
+    char prefix[80];
+    snprintf(prefix, sizeof prefix, "%s-", name);
+    bool is_json = kind == IG_TOOL_JSON_VALUE && ig_answer_json(w, function, schema, prefix);
     fprintf(w->to, "%s ::= ", name);
-    if (gbnf) {
-        snprintf(prefix, sizeof prefix, "%s-", name);
-        fprintf(w->to, "%sroot\n", prefix);
-        put_renamed(w->to, gbnf, prefix);
-    } else if (kind != IG_TOOL_TEXT_VALUE || (!put_choice(w, schema) && !put_sized(w, schema))) {
+    if (is_json)
+        fprintf(w->to, "%sroot", prefix);
+    else if (kind != IG_TOOL_TEXT_VALUE ||
+             (!put_choice(w, schema) && !ig_answer_sized(w, schema, w->format->value_end)))
         fputs("value", w->to);
-    }
     fputc('\n', w->to);
-    free(gbnf);
 }
 
 static void put_pair(const writer *w, const char *name, const char *value) {
-    put_mark(w, w->format->key);
+    ig_answer_mark(w, w->format->key);
     if (name)
         ig_form_literal(w->to, name, strlen(name));
     else
         fputs(" [a-zA-Z0-9_.-]{1,64}", w->to);
-    put_mark(w, w->format->value);
+    ig_answer_mark(w, w->format->value);
     fprintf(w->to, " %s", value);
-    put_mark(w, w->format->value_end);
+    ig_answer_mark(w, w->format->value_end);
 }
 
-static bool is_required(const json_t *parameters, const char *name) {
+bool ig_answer_is_required(const json_t *parameters, const char *name) {
     size_t i;
     json_t *v;
     json_array_foreach(json_object_get(parameters, "required"), i, v) {
@@ -272,7 +268,7 @@ static void put_pairs(const writer *w, const json_t *function, size_t i) {
     char rule[64];
     int k = 0;
     if (!is_loose &&
-        !may_work(w, json_object_size(properties) * json_array_size(json_object_get(parameters, "required"))))
+        !ig_answer_may_work(w, json_object_size(properties) * json_array_size(json_object_get(parameters, "required"))))
         return; /* the grammar is refused */
     fprintf(w->to, "tool%zu-root ::= \"\"", i);
     if (parameters && (is_loose || !json_object_size(properties))) {
@@ -281,7 +277,7 @@ static void put_pairs(const writer *w, const json_t *function, size_t i) {
         fputs(")*", w->to);
     }
     json_object_foreach(is_loose ? NULL : properties, name, v) {
-        bool must_be = is_required(parameters, name);
+        bool must_be = ig_answer_is_required(parameters, name);
         snprintf(rule, sizeof rule, "tool%zu-%d", i, k++);
         if (!must_be) fputs(" (", w->to);
         put_pair(w, name, rule);
@@ -299,7 +295,8 @@ static bool put_arguments(const writer *w, const json_t *function, size_t i) {
     char prefix[32], *gbnf = object_of(w, function, i);
     snprintf(prefix, sizeof prefix, "tool%zu-", i);
     if (gbnf && w->format->has_pairs) put_pairs(w, function, i);
-    if (gbnf && !w->format->has_pairs) put_renamed(w->to, gbnf, prefix);
+    if (gbnf && *w->format->quote) ig_answer_quoted(w, function, i);
+    if (gbnf && !w->format->has_pairs && !*w->format->quote) put_renamed(w->to, gbnf, prefix);
     free(gbnf);
     return gbnf != NULL;
 }
@@ -318,15 +315,15 @@ static void put_root(const writer *w) {
     fputs("root ::= ", w->to);
     if (x->stage == IG_THOUGHTS_POSSIBLE) {
         fputs("(", w->to);
-        put_mark(w, m->begin);
+        ig_answer_mark(w, m->begin);
         fputs(" thoughts)? ", w->to);
     }
     fputs(x->stage == IG_THOUGHTS_BEGUN ? "thoughts answer\n" : "answer\n", w->to);
     if (x->stage != IG_THOUGHTS_OVER) {
         fputs("thoughts ::= thought", w->to);
-        put_mark(w, m->end);
+        ig_answer_mark(w, m->end);
         fputs(" [ \\n]{0,4}\n", w->to);
-        put_text(w, "thought", m->end);
+        ig_answer_text(w, "thought", m->end);
     }
 }
 
@@ -341,7 +338,7 @@ static void put_answer(const writer *w) {
     } else {
         fputs("text calls?\n", w->to);
         ig_tool_first_mark(first, w->format);
-        put_text(w, "text", first);
+        ig_answer_text(w, "text", first);
     }
 }
 
@@ -352,17 +349,17 @@ static void put_rest(const writer *w) {
     const ig_exchange *x = w->x;
     bool is_free = !x->tools.must_call, has_form = x->grammar != NULL;
     fprintf(w->to, "rest ::= %slast\nlast ::=", x->thoughts || !has_form ? "(other next)* " : "");
-    if (is_free) put_mark(w, IG_CHANNEL_ANSWERS);
+    if (is_free) ig_answer_mark(w, IG_CHANNEL_ANSWERS);
     if (is_free) fputs(has_form ? " form-root" : " text", w->to);
     fprintf(w->to, "%s%s\nother ::= channel (\"analysis\"%s)", is_free && has_calls(x) ? " |" : "",
             has_calls(x) ? " call" : "", is_free && !has_form ? " | \"commentary\"" : "");
-    put_mark(w, "<|message|>");
+    ig_answer_mark(w, "<|message|>");
     fputs(" text\nchannel ::=", w->to);
-    put_mark(w, "<|channel|>");
+    ig_answer_mark(w, "<|channel|>");
     fputs("\nnext ::=", w->to);
-    put_mark(w, IG_CHANNEL_NEXT);
+    ig_answer_mark(w, IG_CHANNEL_NEXT);
     fputc('\n', w->to);
-    put_text(w, "text", IG_CHANNEL_END);
+    ig_answer_text(w, "text", IG_CHANNEL_END);
 }
 
 /* The prompt ends before a head or what stands before one, or within thoughts or text that the answer goes on with. */
@@ -374,7 +371,7 @@ static void put_messages(const writer *w) {
         fputs(x->grammar ? " form-root\n" : " text (next call)?\n", w->to);
     } else if (x->stage == IG_THOUGHTS_POSSIBLE) {
         fputs(" (", w->to);
-        put_mark(w, IG_CHANNEL_START);
+        ig_answer_mark(w, IG_CHANNEL_START);
         fputs(" )? rest\n", w->to);
     } else {
         fputs(is_within_text ? " next rest\n" : " text next rest\n", w->to);
@@ -388,9 +385,9 @@ static void put_heads(const writer *w) {
     static const char channel[] = "(channel (\"commentary\" | \"analysis\"))?";
     fprintf(w->to, "to ::= %s \" to=functions.\"\nhead ::= %s ((\" \" | constrain | \" \" constrain) \"json\")?",
             channel, channel);
-    put_mark(w, "<|message|>");
+    ig_answer_mark(w, "<|message|>");
     fputs("\nconstrain ::=", w->to);
-    put_mark(w, "<|constrain|>");
+    ig_answer_mark(w, "<|constrain|>");
     fputc('\n', w->to);
 }
 
@@ -399,14 +396,14 @@ static void put_heads(const writer *w) {
 static void put_calls(const writer *w) {
     const ig_tool_format *f = w->format;
     fputs("calls ::=", w->to);
-    put_mark(w, f->begin);
+    ig_answer_mark(w, f->begin);
     fputs(" call", w->to);
     if (f->has_lists && !w->x->tools.is_single) {
         fputs(" (", w->to);
-        put_mark(w, f->between);
+        ig_answer_mark(w, f->between);
         fprintf(w->to, " call){0,%d}", CALLS_MAX - 1);
     }
-    put_mark(w, f->end);
+    ig_answer_mark(w, f->end);
     fputs(" \"\\n\"?\n", w->to); /* some models go on with one where another call could begin, and then end */
 }
 
@@ -418,7 +415,7 @@ static bool put_call(const writer *w) {
     bool is_first = true;
     fputs("call ::=", w->to);
     if (f->has_channels) fputs(" to", w->to);
-    put_mark(w, f->before);
+    ig_answer_mark(w, f->before);
     fputs(" (", w->to);
     json_array_foreach(t->list, i, tool) {
         const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
@@ -427,13 +424,14 @@ static bool put_call(const writer *w) {
         is_first = false;
         put_literal(w->to, json_string_value(name), json_string_length(name));
         if (f->has_channels) fputs(" head", w->to);
-        put_mark(w, f->middle);
+        ig_answer_mark(w, f->middle);
         fprintf(w->to, " tool%zu-root", i);
     }
     fputs(" )", w->to);
-    put_mark(w, f->after);
+    ig_answer_mark(w, f->after);
     fputc('\n', w->to);
-    if (f->has_pairs) put_text(w, "value", f->value_end);
+    if (f->has_pairs) ig_answer_text(w, "value", f->value_end);
+    if (*f->quote) ig_answer_any_quoted(w);
     json_array_foreach(t->list, i, tool) {
         bool is_used = !t->wanted || tool == t->wanted;
         if (is_used && !put_arguments(w, json_object_get(tool, "function"), i)) return false;

@@ -23,7 +23,8 @@ enum {
 /* ---- how a model writes calls (tool_format.c) ------------------------------------------ */
 
 /* BEGIN CALL (BETWEEN CALL)* END, where a CALL is BEFORE, the name, MIDDLE, arguments, AFTER. Most are empty. Arguments
- * are an object of JSON, or each is KEY, its name, VALUE, a text or other JSON, VALUE_END (Qwen3-Coder, GLM 4.5). */
+ * are an object of JSON; or one whose names are bare and whose texts stand between two QUOTEs, if there is one (Gemma
+ * 4); or each is KEY, its name, VALUE, a text or other JSON, VALUE_END (Qwen3-Coder, GLM 4.5). */
 struct ig_tool_format {
     bool is_native;                           /* as the model's template has it */
     bool is_bare;                             /* an answer is a call if it is a JSON object with a name and arguments */
@@ -37,8 +38,8 @@ struct ig_tool_format {
     /* What the template takes of messages with calls: no content rather than an empty one, arguments as text. */
     bool wants_null, wants_text;
     char begin[IG_TOOL_MARK_BYTES], before[IG_TOOL_MARK_BYTES], middle[IG_TOOL_MARK_BYTES], after[IG_TOOL_MARK_BYTES],
-        between[IG_TOOL_MARK_BYTES], end[IG_TOOL_MARK_BYTES], key[IG_TOOL_MARK_BYTES], value[IG_TOOL_MARK_BYTES],
-        value_end[IG_TOOL_MARK_BYTES];
+        between[IG_TOOL_MARK_BYTES], end[IG_TOOL_MARK_BYTES], quote[IG_TOOL_MARK_BYTES], key[IG_TOOL_MARK_BYTES],
+        value[IG_TOOL_MARK_BYTES], value_end[IG_TOOL_MARK_BYTES];
 };
 
 /* Tries the model's template with calls, unless these are messages in channels. IG_E_MEMORY. */
@@ -105,8 +106,16 @@ const json_t *ig_tool_find(const json_t *list, const char *name, size_t n);
 /* Whether this is a name for a function. */
 bool ig_tool_is_name(const char *name, size_t n);
 
+/* ---- arguments with quotes (tool_quotes.c) ------------------------------------------------------ */
+
+/* The JSON of such an object, which begins at `text`; *n_read: its bytes. Of one that is cut off (*is_whole) what is
+ * there. The caller's; NULL: it is none, or there is no memory. */
+char *ig_tool_quoted_json(const char *text, size_t n, const char *quote, size_t *n_read, bool *is_whole);
+
 /* ---- values of arguments that are no object (tool_value.c) ------------------------------------- */
 
+/* What a schema of a function refers to, itself if to none; NULL: nothing. */
+const json_t *ig_tool_schema(const json_t *function, const json_t *schema);
 /* The schema of a function's argument of this name, behind a reference to another; NULL: there is none. */
 const json_t *ig_tool_parameter(const json_t *function, const char *name);
 

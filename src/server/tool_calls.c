@@ -65,10 +65,11 @@ typedef struct call_text {
     json_t *own; /* of a whole call: has the two texts; NULL: only the name is known */
 } call_text;
 
-/* What a name ends at, which *at moves past: without a mark for that, an argument or the end of the call. */
+/* What a name ends at, which *at moves past if it is a mark: without one, arguments or the end of the call. */
 static found end_name(const span *s, const ig_tool_format *format, size_t *at) {
     size_t key = *at, after = *at;
     if (*format->middle) return read_mark(s, at, format->middle);
+    if (*format->quote) return *at == s->n ? unless_whole(s) : s->text[*at] == '{' ? YES : NO;
     found f = read_mark(s, &key, format->key);
     return f == NO ? read_mark(s, &after, format->after) : f;
 }
@@ -284,11 +285,27 @@ static found read_pairs_call(const span *s, const ig_tool_format *format, size_t
     return c->own ? YES : NO;
 }
 
+/* The same of arguments with quotes. */
+static found read_quoted_call(const span *s, const ig_tool_format *format, size_t begin, call_text *c) {
+    size_t n;
+    bool is_whole;
+    char *text = ig_tool_quoted_json(s->text + begin, s->n - begin, format->quote, &n, &is_whole);
+    found f = !text ? NO : is_whole || s->is_whole ? YES : MORE;
+    c->end = f == YES ? begin + n : begin;
+    if (f == YES) f = read_after(s, format, &c->end);
+    json_t *name = f == YES ? ig_text_stringn(c->name, c->n_name) : NULL;
+    set_own(c, name, text);
+    json_decref(name);
+    free(text);
+    return f == YES && !c->own ? NO : f;
+}
+
 /* A call behind its first mark, up to its arguments: answers are bound to the form of calls from there on. */
 static found read_call(const span *s, const ig_tool_format *format, size_t at, call_text *c) {
     found f = read_name(s, format, &at, c);
     if (f != YES) return f;
     if (format->has_pairs) return read_pairs_call(s, format, at, c);
+    if (*format->quote) return read_quoted_call(s, format, at, c);
     if (at == s->n) return unless_whole(s);
     c->end = at;
     return s->text[at] == '{' ? YES : NO;

@@ -177,21 +177,34 @@ static bool set_mark(char mark[IG_TOOL_MARK_BYTES], const char *text, const char
     return !strstr(mark, PROBE);
 }
 
+/* Arguments with quotes behind a place, which show what these are; NULL: there are none. */
+static char *quoted_at(ig_tool_format *f, char *text, char **end) {
+    static const char first[] = "{probe_key:", word[] = "probe value";
+    char *begin = strstr(text, first), *quote = begin ? begin + strlen(first) : NULL,
+         *value = quote ? strstr(quote, word) : NULL, *behind = value ? value + strlen(word) : NULL;
+    size_t n = value ? (size_t)(value - quote) : 0;
+    if (!n || memchr(quote, '{', n) || strncmp(behind, quote, n) != 0 || behind[n] != '}') return NULL;
+    if (!set_mark(f->quote, quote, value)) return NULL;
+    *end = behind + n + 1;
+    return begin;
+}
+
 /* A call in an answer: all of these are ends or beginnings of texts in it. */
 typedef struct place {
     char *answer, *name, *arguments, *behind;
 } place;
 
-static bool find_place(place *p, const ig_tool_format *f, char *answer, const char *name) {
+static bool find_place(place *p, ig_tool_format *f, char *answer, const char *name) {
     p->answer = answer;
     p->name = strstr(answer, name);
     p->arguments = NULL;
     if (p->name) p->arguments = f->has_pairs ? pair_at(f, p->name, &p->behind) : arguments_at(p->name, &p->behind);
+    if (p->name && !p->arguments && !f->has_pairs) p->arguments = quoted_at(f, p->name, &p->behind);
     return p->arguments != NULL;
 }
 
 /* The same of the last call of a prompt, whose end is cut off. */
-static bool find_last(place *p, const ig_tool_format *f, char *answer, const char *name, const ig_model *m,
+static bool find_last(place *p, ig_tool_format *f, char *answer, const char *name, const ig_model *m,
                       const char *other) {
     if (!find_place(p, f, answer, name)) return false;
     cut_end(p->behind, m, other);
@@ -260,7 +273,7 @@ static bool set_marks(ig_tool_format *f, const probes *p, const ig_model *m) {
     if (!f->has_lists) before = (size_t)(one.name - one.answer), after = strlen(one.behind);
     const char *name = one.name, *behind = one.behind;
     return before && set_mark(f->begin, one.answer, name - before) && set_mark(f->before, name - before, name) &&
-           set_mark(f->middle, name + strlen(NAME_1), one.arguments) && (*f->middle || f->has_pairs) &&
+           set_mark(f->middle, name + strlen(NAME_1), one.arguments) && (*f->middle || f->has_pairs || *f->quote) &&
            set_mark(f->after, behind, behind + after) && set_mark(f->end, behind + after, strchr(behind, '\0'));
 }
 
@@ -360,8 +373,8 @@ ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has
     }
     if (!is_found) *f = in_words;
     if (!s) s = is_found ? find_needs(f, model, err) : find_system(f, model, err);
-    const char *const marks[] = {f->begin, f->before, f->middle, f->after,    f->between,
-                                 f->end,   f->key,    f->value,  f->value_end};
+    const char *const marks[] = {f->begin, f->before, f->middle, f->after, f->between,
+                                 f->end,   f->quote,  f->key,    f->value, f->value_end};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) f->has_controls |= ig_mark_has_controls(model, marks[i]);
     return s;
 }

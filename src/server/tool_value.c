@@ -20,14 +20,17 @@ static const json_t *refer(const json_t *schema, const char *to) {
     return *to ? NULL : schema;
 }
 
-const json_t *ig_tool_parameter(const json_t *function, const char *name) {
+const json_t *ig_tool_schema(const json_t *function, const json_t *schema) {
     enum { REFERENCES_MAX = 8 };
-    const json_t *parameters = ig_field(function, "parameters");
-    const json_t *p = json_object_get(json_object_get(parameters, "properties"), name);
     const char *to;
-    for (int i = 0; i < REFERENCES_MAX && (to = json_string_value(json_object_get(p, "$ref"))); i++)
-        p = refer(parameters, to);
-    return p;
+    for (int i = 0; i < REFERENCES_MAX && (to = json_string_value(json_object_get(schema, "$ref"))); i++)
+        schema = refer(ig_field(function, "parameters"), to);
+    return schema;
+}
+
+const json_t *ig_tool_parameter(const json_t *function, const char *name) {
+    const json_t *properties = json_object_get(ig_field(function, "parameters"), "properties");
+    return ig_tool_schema(function, json_object_get(properties, name));
 }
 
 /* Whether all of a list are texts; *none: no one is. */

@@ -44,6 +44,29 @@ class one_by_one(str):
         return str(self) % (of[0], "".join(pairs))
 
 
+QUOTED = """{%- macro quoted(x) -%}
+{%- if x is string -%}{{- '<|"|>' + x + '<|"|>' -}}
+{%- elif x is mapping -%}{{- '{' -}}{%- for k, v in x | dictsort -%}{{- k }}:{{ quoted(v) -}}{{- ',' if not loop.last -}}{%- endfor -%}{{- '}' -}}
+{%- elif x is sequence -%}[{%- for v in x -%}{{- quoted(v) -}}{{- ',' if not loop.last -}}{%- endfor -%}]
+{%- else -%}{{- x | tojson -}}{%- endif -%}
+{%- endmacro -%}
+"""
+
+
+class with_quotes(str):
+    """One whose arguments have bare names and texts between marks, as Gemma 4's."""
+
+    def __mod__(self, of):
+        return str(self) % (of[0], self.write(json.loads(of[1])))
+
+    def write(self, v):
+        if isinstance(v, str):
+            return f'<|"|>{v}<|"|>'
+        if isinstance(v, dict):
+            return "{" + ",".join(f"{k}:{self.write(v[k])}" for k in sorted(v)) + "}"
+        return "[" + ",".join(map(self.write, v)) + "]" if isinstance(v, list) else json.dumps(v)
+
+
 # name of a form: template, and what a call of a name with arguments is in a conversation
 FORMS = {
     "marks": (template('<tool_call>\n{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>',
@@ -64,6 +87,8 @@ FORMS = {
     "close": (template('<tool_call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %}<arg_key>{{ k }}</arg_key>'
                        '<arg_value>{{ v if v is string else v | tojson }}</arg_value>{% endfor %}</tool_call>', "{{ '\n' }}"),
               one_by_one("<tool_call>%s%s</tool_call>", "<arg_key>%s</arg_key><arg_value>%s</arg_value>")),
+    "quotes": (QUOTED + template("<|tool_call>call:{{ c.function.name }}{{ quoted(c.function.arguments) }}<tool_call|>"),
+               with_quotes("<|tool_call>call:%s%s<tool_call|>")),
     "words": (PLAIN, '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'),
     "no_system": (NO_SYSTEM, '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'),
 }
@@ -267,14 +292,16 @@ def test_an_answer_may_have_calls(program, tmp_path):
         assert len(listed) == reply["usage"]["completion_tokens"]
 
 
-def test_marks_that_are_control_tokens(program, tmp_path):
+@pytest.mark.parametrize("form, marks", [("named", ["[TOOL_CALLS]", "[ARGS]"]), ("quotes", ["<|tool_call>", "<tool_call|>", '<|"|>'])])
+def test_marks_that_are_control_tokens(program, tmp_path, form, marks):
     """They have no text, and yet calls begin with them."""
-    special = {"270": {"content": "[TOOL_CALLS]", "special": True}, "271": {"content": "[ARGS]", "special": True}}
-    folder = with_template(tmp_path / "model", FORMS["named"][0], added_tokens_decoder=special)
-    vocabulary = {name: i for name, i in json.loads((folder / "vocab.json").read_text()).items() if i not in (270, 271)}
-    (folder / "vocab.json").write_text(json.dumps({**vocabulary, "[TOOL_CALLS]": 270, "[ARGS]": 271}))
+    ids = {mark: 270 + i for i, mark in enumerate(marks)}
+    special = {str(i): {"content": mark, "special": True} for mark, i in ids.items()}
+    folder = with_template(tmp_path / "model", FORMS[form][0], added_tokens_decoder=special)
+    vocabulary = {name: i for name, i in json.loads((folder / "vocab.json").read_text()).items() if i not in ids.values()}
+    (folder / "vocab.json").write_text(json.dumps({**vocabulary, **ids}))
     with Server(program, folder, "-c", 2048) as s:
-        assert s.ask("/tokenize", {"content": "[TOOL_CALLS]"})[1]["tokens"] == [270]
+        assert s.ask("/tokenize", {"content": marks[0]})[1]["tokens"] == [270]
         for fields in ({"tool_choice": "required"}, {"logit_bias": {"270": 100}}):
             reply = ask(s, parallel_tool_calls=False, **fields)[1]["choices"][0]
             assert reply["finish_reason"] == "tool_calls" and reply["message"]["content"] is None
@@ -305,6 +332,57 @@ def test_arguments_one_by_one_whose_schemas_are_odd(program, tmp_path):
             given.append(json.loads(arguments))
             assert choice["finish_reason"] != "tool_calls" or given[-1]["b\1"] == "\1"
         assert any(one["a"] for one in given)
+
+
+NODE = {"type": "object", "required": ["Name"], "properties": {
+    "Name": {"enum": ["b c", 'q"\\', 3, None]}, "inner": {"type": "array", "items": {"$ref": "#/$defs/node"}, "maxItems": 2}}}
+NESTED = {"type": "object", "required": ["tree", "n"], "$defs": {"node": NODE}, "properties": {
+    "tree": {"$ref": "#/$defs/node"}, "n": {"type": "integer", "minimum": -5, "maximum": 70}, "text": {"type": ["string", "null"], "maxLength": 3},
+    "either": {"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"const": "x:y,{"}, "minItems": 2, "maxItems": 3}]},
+    "map": {"type": "object", "additionalProperties": {"type": "boolean"}}, "empty": {"type": "object", "properties": {}}}}
+
+
+def check_node(node):
+    assert node["Name"] in NODE["properties"]["Name"]["enum"] and set(node) <= {"Name", "inner"} and len(node.get("inner", [])) <= 2
+    for one in node.get("inner", []):
+        check_node(one)
+
+
+def check_nested(given):
+    assert set(given) <= set(NESTED["properties"]) and -5 <= given["n"] <= 70 and list(given) == sorted(given)
+    assert given.get("text") is None or len(given["text"]) <= 3
+    assert given.get("either", True) in (True, False, ["x:y,{"] * 2, ["x:y,{"] * 3) and given.get("empty", {}) == {}
+    assert all(isinstance(v, bool) for v in given.get("map", {}).values())
+    check_node(given["tree"])
+
+
+def test_arguments_with_quotes(program, tmp_path):
+    """All of their schema counts, in objects and lists within too."""
+    nested = {"type": "function", "function": {"name": "nested", "parameters": NESTED}}
+    seen, n = set(), 0
+    with Server(program, with_template(tmp_path / "model", FORMS["quotes"][0]), "-c", 2048) as s:
+        assert "<|tool_call>call:" not in prompt(s, user("a"), tools=[nested])  # no example in words
+        for seed in range(24):
+            choice = ask(s, tools=[nested], tool_choice="required", parallel_tool_calls=False, max_tokens=500, temperature=1.0, seed=seed)[1]["choices"][0]
+            given = json.loads(functions(choice["message"]["tool_calls"])[0]["arguments"])  # closed if it was cut off
+            if choice["finish_reason"] == "tool_calls":
+                check_nested(given)
+                seen |= set(given)
+                n += 1
+    assert n > 5 and {"tree", "n"} < seen
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_arguments_with_quotes_and_large_schemas(program, tmp_path, strict):
+    large = {"type": "function", "function": {"name": "large", "strict": strict, "parameters": {
+        "type": "object", "properties": {f"a{i}": {"enum": [str(i)]} for i in range(3900)}}}}
+    text = FORMS["quotes"][0].replace("{{ t | tojson }}", "{{ t.function.name }}")
+    with Server(program, with_template(tmp_path / "model", text), "-c", 2048) as s:
+        begin = time.monotonic()
+        status, reply = ask(s, tools=[large], tool_choice="required", max_tokens=20)
+        assert time.monotonic() - begin < 10
+        assert status == (400 if strict else 200), reply
+        assert not strict or "too large" in reply["error"]["message"]
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -54,6 +54,9 @@ static const ig_tool_format open_pairs = {.has_lists = true,
                                           .value = "=",
                                           .value_end = "</key>"};
 
+static const ig_tool_format quotes = {
+    .has_lists = true, .before = "<|call>call:", .after = "<call|>", .between = "", .quote = "<|\"|>"};
+
 #define A "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": [1, \"}\\\"\"]}}\n</tool_call>"
 #define B "<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>"
 
@@ -134,6 +137,28 @@ static const struct {
      "<tool_call>a<key>x</key><value>y</value><key>n</key><value>true</value></tool_call><tool_call>b</tool_call>", "",
      "a{\"x\": \"y\", \"n\": true};b{};"},
     {&close_pairs, "<tool_call>b</tool", "", ""},
+/* with quotes */
+#define Q "<|\"|>"
+    {&quotes, "<|call>call:b{}<call|>", "", "b{};"},
+    {&quotes, "So. <|call>call:a{x:" Q "a \"b\",\n}{c:<|" Q ",\"y z\":-1.50}<call|><|call>call:b{}<call|>\n", "So.",
+     "a{\"x\": \"a \\\"b\\\",\\n}{c:<|\", \"\\\"y z\\\"\": -1.50};b{};"},
+    {&quotes, "<|call>call:a{l:[1e5, true,[],{n:null , m:" Q Q "}],\xc3\xa9:None,z:012, t:false}<call|>Then.", "Then.",
+     "a{\"l\": [1e5, true, [], {\"n\": null, \"m\": \"\"}], \"\xc3\xa9\": \"None\", \"z\": \"012\", \"t\": false};"},
+    {&quotes, "<|call>call:a{x:" Q "\xff" Q "}", "", "a{\"x\": \"\xef\xbf\xbd\"};"},
+    /* none, and cut off */
+    {&quotes, "<|call>call:a {}<call|>", "<|call>call:a {}<call|>", ""},
+    {&quotes, "<|call>call:a{x}<call|>", "<|call>call:a{x}<call|>", ""},
+    {&quotes, "<|call>call:a{:1}<call|>", "<|call>call:a{:1}<call|>", ""},
+    {&quotes, "<|call>call:a{x:}<call|>", "<|call>call:a{x:}<call|>", ""},
+    {&quotes, "<|call>call:a{x:1 y:" Q Q "}", "", "a{\"x\": \"1 y:<|\\\"|><|\\\"|>\"};"},
+    {&quotes, "<|call>call:a{x:[1}", "<|call>call:a{x:[1}", ""},
+    {&quotes, "So. <|call>call:a", "So.", ""},
+    {&quotes, "<|call>call:a{", "", "a{};"},
+    {&quotes, "<|call>call:a{x:1,yy", "", "a{\"x\": 1};"},
+    {&quotes, "<|call>call:a{x:1,yy: ", "", "a{\"x\": 1};"},
+    {&quotes, "<|call>call:a{x:[" Q "a" Q ",<|", "", "a{\"x\": [\"a\", \"\"]};"},
+    {&quotes, "<|call>call:a{x:{y:" Q "it goes", "", "a{\"x\": {\"y\": \"it goes\"}};"},
+    {&quotes, "<|call>call:a{}<ca", "", "a{};"},
     {&open_pairs, "<call a><key>x=y</key><key>n=1</key>\n<call b><key>x=z</key>", "",
      "a{\"x\": \"y\", \"n\": 1};b{\"x\": \"z\"};"},
 };
