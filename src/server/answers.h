@@ -35,8 +35,9 @@ struct ig_tool_format {
     bool takes_tools;                         /* the template has a place for them */
     bool takes_system;                        /* and messages of the system */
     bool needs_description, needs_parameters; /* the template fails where a tool has none */
-    /* What the template takes of messages with calls: no content rather than an empty one, arguments as text. */
-    bool wants_null, wants_text;
+    /* What the template takes of messages with calls: no content rather than an empty one, arguments as text, what the
+     * calls have returned ("tool_responses"); a text beside them is left out, which it would show behind that. */
+    bool wants_null, wants_text, takes_results, drops_text;
     char begin[IG_TOOL_MARK_BYTES], before[IG_TOOL_MARK_BYTES], middle[IG_TOOL_MARK_BYTES], after[IG_TOOL_MARK_BYTES],
         between[IG_TOOL_MARK_BYTES], end[IG_TOOL_MARK_BYTES], quote[IG_TOOL_MARK_BYTES], key[IG_TOOL_MARK_BYTES],
         value[IG_TOOL_MARK_BYTES], value_end[IG_TOOL_MARK_BYTES];

@@ -163,13 +163,20 @@ static bool append(conversation *v, json_t *message) {
     return has_memory(v, message && json_array_append_new(v->list, message) == 0);
 }
 
+/* The message whose calls have returned what came last, where the template wants that in it; NULL: there is none. */
+static json_t *calls_before(const conversation *v) {
+    json_t *last = json_array_get(v->list, json_array_size(v->list) - 1);
+    return v->format->takes_results && json_object_get(last, "tool_calls") ? last : NULL;
+}
+
 /* Takes `content`; NULL: there is none. */
 static bool add_answer(conversation *v, json_t *content, const json_t *calls, const char *where) {
     const char *text = content ? json_string_value(content) : "";
     bool is_one = !v->format->has_channels || json_array_size(calls) == 1 ||
                   ig_refuse(v->call, 400, where, "%s: the model's chat template takes one call of a message", where);
     json_t *read = is_one ? read_calls(v, calls, where) : NULL, *message = NULL;
-    if (v->format->has_channels && json_string_length(v->thoughts)) text = ""; /* nor does the template take both */
+    bool takes_one = v->format->has_channels && json_string_length(v->thoughts); /* the template */
+    if (takes_one || v->format->drops_text) text = "";
     if (read && !v->format->is_native)
         message = json_pack("{s:s, s:o}", "role", "assistant", "content", calls_in_words(v, text, read));
     else if (read)
@@ -186,9 +193,16 @@ static bool add_answer(conversation *v, json_t *content, const json_t *calls, co
 static bool add_result(conversation *v, json_t *content, const json_t *m) {
     const char *id = json_string_value(ig_field(m, "tool_call_id")), *text = json_string_value(content);
     const json_t *name = ig_field(m, "name");
+    json_t *calls = calls_before(v);
     bool ok;
     if (!name && id) name = json_object_get(v->names, id);
-    if (v->format->is_native) {
+    if (calls) {
+        json_t *results = json_object_get(calls, "tool_responses"), *result = json_pack("{s:O}", "response", content);
+        if (result && name) json_object_set(result, "name", (json_t *)name);
+        if (!results && json_object_set_new(calls, "tool_responses", json_array()) == 0)
+            results = json_object_get(calls, "tool_responses");
+        ok = has_memory(v, json_array_append_new(results, result) == 0);
+    } else if (v->format->is_native) {
         json_t *message = json_pack("{s:s, s:O}", "role", "tool", "content", content);
         if (message && id) json_object_set_new(message, "tool_call_id", json_string(id));
         if (message && name) json_object_set(message, "name", (json_t *)name);
@@ -202,6 +216,14 @@ static bool add_result(conversation *v, json_t *content, const json_t *m) {
     }
     json_decref(content);
     return ok;
+}
+
+/* Takes `content`. An answer goes to the calls and results that it follows, if these are one message. */
+static bool add_text(conversation *v, json_t *content, const char *role, bool is_answer) {
+    json_t *calls = is_answer ? calls_before(v) : NULL;
+    if (!json_object_get(calls, "tool_responses") || json_string_length(json_object_get(calls, "content")))
+        return append(v, json_pack("{s:s, s:o}", "role", role, "content", content));
+    return has_memory(v, json_object_set_new(calls, "content", content) == 0);
 }
 
 static bool add_message(conversation *v, const json_t *m, size_t i) {
@@ -237,7 +259,7 @@ static bool add_message(conversation *v, const json_t *m, size_t i) {
     snprintf(where, sizeof where, "%stool_calls", before);
     if (calls) return add_answer(v, content, calls, where);
     if (strcmp(role, "tool") == 0) return add_result(v, content, m);
-    return append(v, json_pack("{s:s, s:o}", "role", role, "content", content));
+    return add_text(v, content, role, is_answer);
 }
 
 /* ---- tools --------------------------------------------------------------------------------------- */
@@ -330,7 +352,8 @@ static bool mark_last(last_message *last, const conversation *v) {
     const char *role = json_string_value(json_object_get(message, "role")),
                *own = json_string_value(json_object_get(message, "content"));
     last->n = own ? without_blanks(own, strlen(own)) : 0;
-    if (!role || strcmp(role, "assistant") != 0 || json_object_get(message, "tool_calls") || last->n == 0)
+    bool is_call = json_object_get(message, "tool_calls") && !json_object_get(message, "tool_responses");
+    if (!role || strcmp(role, "assistant") != 0 || is_call || last->n == 0)
         return ig_refuse(v->call, 400, "continue_final_message",
                          "continue_final_message: the last message must be an assistant's, with a text");
     last->own = strdup(own);

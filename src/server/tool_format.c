@@ -18,6 +18,7 @@
 #define TWO_ARGUMENTS "{\"probe_key\": \"probe value\", \"probe_more\": \"other value\"}"
 #define SYSTEM "a message of the system"
 #define ANSWER "7 is a number." /* begins as no mark does */
+#define RESULT "what it returned"
 
 static const char tools[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"" NAME_1
@@ -314,18 +315,41 @@ static bool is_usable(ig_tool_format *f, const probes *p, const ig_model *m) {
            (!f->has_lists || reads_back(f, answer_in(p->two, p->none), 2));
 }
 
+static json_t *result_message(void) {
+    return json_pack("{s:s, s:s, s:s, s:s}", "role", "tool", "tool_call_id", ID, "name", NAME_1, "content", RESULT);
+}
+
 /* Whether a conversation may go on behind a call; with an answer to its result, as many templates have users and
  * assistants take turns. */
 static ig_status try_result(bool *goes_on, const ig_tool_format *f, const ig_model *m, ig_error *err) {
     char *prompt;
-    json_t *result =
-        json_pack("{s:s, s:s, s:s, s:s}", "role", "tool", "tool_call_id", ID, "name", NAME_1, "content", "7");
     ig_status s = render(&prompt, m,
-                         json_pack("[o, o, o, o, o]", message("user", "u"), calls_of(f, 1, ARGUMENTS), result,
+                         json_pack("[o, o, o, o, o]", message("user", "u"), calls_of(f, 1, ARGUMENTS), result_message(),
                                    message("assistant", ANSWER), message("user", "u")),
                          err);
     *goes_on = prompt != NULL;
     free(prompt);
+    return s;
+}
+
+/* Where results are shown, if it makes a difference, and where a text beside their calls is. */
+static ig_status find_results(ig_tool_format *f, const ig_model *m, ig_error *err) {
+    char *apart, *within = NULL;
+    json_t *calls = calls_of(f, 1, ARGUMENTS), *both;
+    if (calls) json_object_set_new(calls, "content", json_string(ANSWER));
+    both = json_deep_copy(calls);
+    if (both)
+        json_object_set_new(both, "tool_responses", json_pack("[{s:s, s:s}]", "name", NAME_1, "response", RESULT));
+    ig_status s = render(&apart, m, json_pack("[o, o, o]", message("user", "u"), calls, result_message()), err);
+    if (s)
+        json_decref(both);
+    else
+        s = render(&within, m, json_pack("[o, o]", message("user", "u"), both), err);
+    f->takes_results = within && strstr(within, RESULT) && (!apart || strcmp(apart, within) != 0);
+    const char *shown = f->takes_results ? within : apart, *result = shown ? strstr(shown, RESULT) : NULL;
+    f->drops_text = result && strstr(result, ANSWER);
+    free(apart);
+    free(within);
     return s;
 }
 
@@ -373,6 +397,7 @@ ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has
     }
     if (!is_found) *f = in_words;
     if (!s) s = is_found ? find_needs(f, model, err) : find_system(f, model, err);
+    if (!s && is_found) s = find_results(f, model, err);
     const char *const marks[] = {f->begin, f->before, f->middle, f->after, f->between,
                                  f->end,   f->quote,  f->key,    f->value, f->value_end};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) f->has_controls |= ig_mark_has_controls(model, marks[i]);

@@ -226,6 +226,25 @@ def test_system_messages_and_tools_in_words(program, tmp_path):
         assert told.startswith("<|user|>You can call") and "\n\nhello\n<|assistant|>" in told
 
 
+def test_results_that_stand_with_their_calls(program, tmp_path):
+    """As in Gemma 4's first templates; an answer behind them is of the same message, and a text before them is left out."""
+    results = "{% for r in m.tool_responses %}<result>{{ r.name }}:{{ r.response }}</result>{% endfor %}{{ m.content or '' }}"
+    text = FORMS["quotes"][0].replace("{% if m.content %}{{ m.content }}{% endif %}", "")
+    assert text.count("{% endif %}\n{% endfor %}{% if add_generation_prompt %}") == 1
+    text = text.replace("{% endif %}\n{% endfor %}{% if add_generation_prompt %}",
+                        "{% endif %}" + results + "\n{% endfor %}{% if add_generation_prompt %}")
+    call = "<|tool_call>call:clock{}<tool_call|>"
+    messages = [*user("a"), {"role": "assistant", "content": "Let me see.", "tool_calls": [call_of(), {**call_of(), "id": "2"}]},
+                {"role": "tool", "tool_call_id": "1", "content": "noon"}, {"role": "tool", "content": "one"}]
+    answers = [{"role": "assistant", "content": "It is noon."}, *user("b")]
+    with Server(program, with_template(tmp_path / "model", text), "-c", 2048) as s:
+        told = f"<|assistant|>{call}{call}<result>clock:noon</result><result>:one</result>"
+        assert prompt(s, messages, tools=TOOLS).endswith(told + "\n<|assistant|>")
+        assert prompt(s, messages + answers, tools=TOOLS).endswith(told + "It is noon.\n<|user|>b\n<|assistant|>")
+        assert prompt(s, messages + answers[:1], tools=TOOLS, continue_final_message=True).endswith(told + "It is noon.")
+        assert s.ask("/apply-template", {"messages": messages, "tools": TOOLS, "continue_final_message": True})[0] == 400
+
+
 def test_templates_that_want_all_of_a_tool(program, tmp_path):
     text = FORMS["marks"][0].replace("{{ t | tojson }}", "{{ t.function.name + t.function.description + (t.function.parameters.properties | tojson) }}")
     with Server(program, with_template(tmp_path / "model", text), "-c", 2048) as s:
