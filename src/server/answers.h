@@ -49,7 +49,7 @@ ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has
 /* The tokens of a mark; 0: it is too long. */
 size_t ig_mark_tokens(int32_t ids[IG_MARK_TOKENS_MAX], const ig_model *model, const char *mark);
 /* Bytes of a mark that no text before it has where answers are bound to have it: up to where it begins again like this,
- * or has a blank. */
+ * has a blank, or a word in <> ends. */
 size_t ig_mark_word(const char *mark);
 /* What an answer's first call begins with, up to its name. */
 void ig_tool_first_mark(char mark[2 * IG_TOOL_MARK_BYTES], const ig_tool_format *f);

@@ -48,7 +48,7 @@ static found read_mark(const span *s, size_t *at, const char *mark) {
 
 size_t ig_mark_word(const char *mark) {
     size_t n = 1;
-    while (mark[n] && mark[n] != mark[0] && !is_blank(mark[n])) n++;
+    while (mark[n] && mark[n] != mark[0] && !is_blank(mark[n]) && (*mark != '<' || mark[n - 1] != '>')) n++;
     return n;
 }
 

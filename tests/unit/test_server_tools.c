@@ -153,6 +153,8 @@ static const struct {
     {&quotes, "<|call>call:a{x:1 y:" Q Q "}", "", "a{\"x\": \"1 y:<|\\\"|><|\\\"|>\"};"},
     {&quotes, "<|call>call:a{x:[1}", "<|call>call:a{x:[1}", ""},
     {&quotes, "So. <|call>call:a", "So.", ""},
+    {&quotes, "So. <|call>ca", "So.", ""},
+    {&quotes, "So. <|call>is none <|cal", "So. <|call>is none <|cal", ""},
     {&quotes, "<|call>call:a{", "", "a{};"},
     {&quotes, "<|call>call:a{x:1,yy", "", "a{\"x\": 1};"},
     {&quotes, "<|call>call:a{x:1,yy: ", "", "a{\"x\": 1};"},
