@@ -88,6 +88,7 @@ static void bits_do_not_depend_on_the_memory(void **state) {
                                  {"tests/golden/models/opt-350m-like", "infinigen", "norm"},
                                  {"tests/golden/models/qwen3.5", "full", NULL},
                                  {"tests/golden/models/qwen3.5", "infinigen", "late"},
+                                 {"tests/golden/models/gemma4-e", "infinigen", "late"},
                                  {"tests/golden/models/nemotron-h", "infinigen", "late"}};
     (void)state;
     open_gpu();
@@ -287,6 +288,7 @@ int main(void) {
         OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/granitemoe"),
         OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/glm4moe"),
         OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/nemotron-h-moe"),
+        OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/gemma4-moe"),
         OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/gpt-oss/model.gguf"),
         cmocka_unit_test(too_little_is_refused),
         cmocka_unit_test(passes_that_end_early),
