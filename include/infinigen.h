@@ -183,14 +183,16 @@ typedef struct ig_model_info {
     const char *architecture; /* "llama", "qwen2", "opt", ... ; "" without weights */
     const char *name;         /* the model's own name, "" if it states none */
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab;
-    int n_attention_layers; /* that have keys and values, numbered by themselves where a layer is named; the others
-                               carry a state from token to token */
+    int n_attention_layers; /* that have keys and values of their own, numbered by themselves where a layer is named */
+    int n_sharing_layers;   /* the last ones, if they read keys and values of these; the others carry a state from token
+                               to token */
     uint64_t state_bytes;   /* of all of these, a sequence's */
-    int n_experts, n_experts_used; /* of a layer, d_ff wide; for a token. 0: there are none */
-    int n_expert_layers;           /* that have them */
-    int d_ff_shared;               /* width of an expert of all tokens beside them; 0: there is none */
-    int n_ctx_train;               /* context length the model states */
-    int sliding_window;            /* the widest of its layers; 0: no layer has one */
+    int n_experts, n_experts_used;      /* of a layer, d_ff wide; for a token. 0: there are none */
+    int n_expert_layers;                /* that have them */
+    int d_ff_shared;                    /* width of an expert of all tokens beside them; 0: there is none */
+    int n_ctx_train;                    /* context length the model states */
+    int sliding_window;                 /* the widest of its layers; 0: no layer has one */
+    int local_kv_heads, local_head_dim; /* of layers that have one, where these are others; else 0 */
     uint64_t n_params;
     uint64_t weight_bytes;  /* of all tensors that it uses, as stored */
     uint64_t decode_bytes;  /* of those that a decode step of one sequence reads: tables of which it takes single

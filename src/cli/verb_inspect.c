@@ -73,6 +73,9 @@ static void print_model(const ig_model_info *m) {
     if (m->state_bytes)
         printf("Attention     in %d layers; the others carry a state, %s of each sequence\n", m->n_attention_layers,
                ig_cli_size(state, m->state_bytes));
+    if (m->n_sharing_layers)
+        printf("Attention     %d layers have keys and values; the last %d read those of others\n",
+               m->n_attention_layers, m->n_sharing_layers);
     char where[48] = "each layer";
     if (m->n_expert_layers < m->n_layers) snprintf(where, sizeof where, "each of %d layers", m->n_expert_layers);
     if (m->n_experts)
@@ -81,6 +84,7 @@ static void print_model(const ig_model_info *m) {
     printf("Vocabulary    %d tokens%s\n", m->n_vocab, m->has_tokenizer ? "" : ", no tokenizer");
     printf("Context       %d tokens", m->n_ctx_train);
     if (m->sliding_window) printf(", sliding window %d", m->sliding_window);
+    if (m->local_kv_heads) printf(" (%d KV heads of %d there)", m->local_kv_heads, m->local_head_dim);
     printf("\nChat          %s\n", m->chat_error ? m->chat_error : m->chat_template ? "by its own template" : "none");
 }
 
@@ -269,6 +273,7 @@ static void add_model(json_t *r, const ig_model_info *m) {
     } numbers[] = {
         {"n_layers", m->n_layers},
         {"n_attention_layers", m->n_attention_layers},
+        {"n_sharing_layers", m->n_sharing_layers},
         {"state_bytes", (json_int_t)m->state_bytes},
         {"n_heads", m->n_heads},
         {"n_kv_heads", m->n_kv_heads},
@@ -278,6 +283,8 @@ static void add_model(json_t *r, const ig_model_info *m) {
         {"n_vocab", m->n_vocab},
         {"n_ctx_train", m->n_ctx_train},
         {"sliding_window", m->sliding_window},
+        {"local_kv_heads", m->local_kv_heads},
+        {"local_head_dim", m->local_head_dim},
         {"n_experts", m->n_experts},
         {"n_experts_used", m->n_experts_used},
         {"n_expert_layers", m->n_expert_layers},

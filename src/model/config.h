@@ -148,6 +148,9 @@ static inline ig_layer_heads ig_config_heads(const ig_config *c) {
     return h;
 }
 
+/* Whether all layers that attend have heads alike, each its own keys and values. */
+static inline bool ig_config_is_uniform(const ig_config *c) { return !c->local_kv_heads && !c->n_layers_sharing; }
+
 static inline ig_kv_shape ig_config_kv_shape(const ig_config *c, int n_ctx, int n_batch) {
     return (ig_kv_shape){.n_layers = ig_config_attention_layers(c),
                          .n_kv_heads = c->n_kv_heads,

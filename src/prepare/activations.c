@@ -216,6 +216,9 @@ ig_status ig_measure_activations(ig_model *model, const int32_t *ids, int n_ids,
     if (model && model->config.n_recurrent)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: activations are measured of models whose layers all attend",
                        model->path);
+    if (model && !ig_config_is_uniform(&model->config))
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: activations are measured of models whose layers have the same heads",
+                       model->path);
     if (!model || !ids || !on_layer)
         return ig_fail(err, IG_E_ARG, "ig_measure_activations: model, tokens and callback are needed");
     if (!model->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", model->path);

@@ -212,6 +212,9 @@ static ig_status check_balanced(preparation *p, ig_error *err) {
 }
 
 static ig_status check(preparation *p, ig_error *err) {
+    if (!ig_config_is_uniform(p->c))
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch is prepared for models whose layers have the same heads",
+                       p->m->path);
     ig_status s = p->o.skew ? check_skew(p, err) : check_balanced(p, err);
     if (s) return s;
     p->shape.model = p->m->identity;

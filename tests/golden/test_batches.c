@@ -550,7 +550,7 @@ static int set_up(const char *path, int n_threads, int n) {
     ig_model_info info;
     ig_model_get_info(model, &info);
     has_window = info.sliding_window > 0;
-    shares = info.n_attention_layers < info.n_layers && !info.state_bytes;
+    shares = info.n_sharing_layers > 0;
     n_ctx = n;
     return 0;
 }
