@@ -178,9 +178,10 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     const ig_config *c = &m->config;
     if (c->head_dim % 8)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: head dimension %d is not a multiple of 8", m->path, c->head_dim);
-    if (c->n_heads / c->n_kv_heads > MAX_GROUP)
+    int few = c->local_kv_heads && c->local_kv_heads < c->n_kv_heads ? c->local_kv_heads : c->n_kv_heads;
+    if (c->n_heads / few > MAX_GROUP)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: %d query heads share a KV head, at most %d are supported", m->path,
-                       c->n_heads / c->n_kv_heads, MAX_GROUP);
+                       c->n_heads / few, MAX_GROUP);
     if (c->n_recurrent && !m->ctx->device->ops->recur && !m->ctx->device->ops->is_plan)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: layers with a recurrence are not computed on %s", m->path,
                        m->ctx->device_name);

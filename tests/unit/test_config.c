@@ -25,6 +25,13 @@ static ig_config from_json(const char *text) {
     return c;
 }
 
+static void refuses(const char *text, const char *named) {
+    ig_config c;
+    ig_error err = {0};
+    assert_true(ig_config_from_json(&c, text, strlen(text), "config.json", &err));
+    if (!strstr(err.text, named)) fail_msg("%s", err.text);
+}
+
 static void reads_llama(void **state) {
     (void)state;
     ig_config c = from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_scaling\":null,\"head_dim\":null}");
@@ -304,6 +311,58 @@ static void reads_others(void **state) {
                 c.n_rot == 64);
 }
 
+/* Heads of layers with a window, values, layers that share, and experts beside. */
+static void reads_gemma4(void **state) {
+    (void)state;
+#define GEMMA4 "{\"model_type\":\"gemma4\",\"text_config\":{\"model_type\":\"gemma4_text\",\"sliding_window\":1024,"
+    ig_config c = from_json(GEMMA4
+                            "\"hidden_size\":2816,\"num_hidden_layers\":30,\"num_attention_heads\":16,"
+                            "\"num_key_value_heads\":8,\"num_global_key_value_heads\":2,\"attention_k_eq_v\":true,"
+                            "\"intermediate_size\":2112,\"moe_intermediate_size\":704,\"enable_moe_block\":true,"
+                            "\"num_experts\":128,\"top_k_experts\":8,\"final_logit_softcapping\":30.0,"
+                            "\"hidden_size_per_layer_input\":null,\"use_bidirectional_attention\":\"vision\","
+                            "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\","
+                            "\"partial_rotary_factor\":0.25,\"rope_theta\":1000000.0},"
+                            "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000.0}}}}");
+    assert_true(c.n_kv_heads == 2 && c.head_dim == 512 && c.local_kv_heads == 8 && c.local_head_dim == 256);
+    assert_true(c.window[0] == 1024 && !c.window[5] && !c.window[29] && c.rope_set[5] == IG_ROPE_MAIN);
+    assert_true(c.n_rot == 512 && c.rope_long[63] == 1 && isinf(c.rope_long[64]) && c.rope_gain == 1);
+    assert_true(ig_config_n_rot(&c, IG_ROPE_LOCAL) == 256 && c.attn_scale == 1 && c.logit_cap == 30);
+    assert_true(c.n_experts == 128 && c.n_experts_used == 8 && c.d_ff == 704 && c.d_ff_shared == 2112);
+    assert_true(c.is_shared_beside && c.are_keys_values && c.norms_values && !c.d_layer_input && c.tied);
+#define GEMMA4_SHARED(n)                                                                  \
+    GEMMA4                                                                                \
+    "\"hidden_size\":1536,\"num_attention_heads\":8,\"num_key_value_heads\":1,"           \
+    "\"intermediate_size\":6144,\"use_double_wide_mlp\":true,\"num_kv_shared_layers\":" n \
+    ","                                                                                   \
+    "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","    \
+    "\"sliding_attention\",\"full_attention\",\"sliding_attention\"],\"num_hidden_layers\":6"
+#define GEMMA4_E GEMMA4_SHARED("3")
+    c = from_json(GEMMA4_E "}}");
+    assert_true(c.n_kv_heads == 1 && c.local_kv_heads == 1 && c.d_layer_input == 256 && !c.are_keys_values);
+    assert_true(c.n_plain_layers == 3 && c.d_ff_plain == 6144 && c.d_ff == 12288 && !c.window[5]);
+    static const int layers[] = {0, 1, 2, 2, 1, 1};
+    for (int l = 0; l < 6; l++) assert_int_equal(c.kv_layer[l], layers[l]);
+    assert_int_equal(ig_config_attention_layers(&c), 3);
+    c = from_json(GEMMA4_E
+                  ",\"per_layer_config\":{\"1\":{\"head_dim\":384,\"num_key_value_heads\":2},"
+                  "\"4\":{\"head_dim\":384,\"num_key_value_heads\":2}}}}");
+    assert_true(c.head_dim == 384 && c.n_kv_heads == 2 && c.local_kv_heads == 1);
+    static const char *const refused[][2] = {
+        {GEMMA4_E ",\"per_layer_config\":{\"0\":{\"head_dim\":384}}}}", "per_layer_config"},
+        {GEMMA4_E ",\"per_layer_config\":{\"1\":{\"head_dim\":384},\"4\":{\"head_dim\":512}}}}", "head_dim"},
+        {GEMMA4_E ",\"per_layer_config\":7}}", "per_layer_config"},
+        {GEMMA4_E ",\"global_head_dim\":128}}", "layers with a window"},
+        {GEMMA4_SHARED("5") "}}", "no keys"},
+        {GEMMA4_E ",\"vocab_size_per_layer_input\":7}}", "vocab_size_per_layer_input"},
+        {GEMMA4_E ",\"enable_moe_block\":true}}", "num_experts"},
+        {GEMMA4_E ",\"attention_bias\":true}}", "attention_bias"},
+        {GEMMA4_E ",\"use_bidirectional_attention\":\"all\"}}", "use_bidirectional_attention"},
+        {GEMMA4_E ",\"final_logit_softcapping\":-1}}", "final_logit_softcapping"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
+}
+
 /* Of models that see pictures, too. */
 static void reads_text_parts(void **state) {
     (void)state;
@@ -342,11 +401,7 @@ static void reads_text_parts(void **state) {
         {"{\"model_type\":\"llama\",\"text_config\":{\"model_type\":\"llama\"," LLAMA "}}", "vocab_size"},
         {"{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"model_type\":\"qwen3_vl_moe_text\"," LLAMA "}}", "GGUF"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        ig_error err = {0};
-        assert_true(ig_config_from_json(&c, refused[i][0], strlen(refused[i][0]), "config.json", &err));
-        if (!strstr(err.text, refused[i][1])) fail_msg("%s", err.text);
-    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
 }
 
 static void reads_experts(void **state) {
@@ -385,11 +440,7 @@ static void reads_experts(void **state) {
         {"{\"model_type\":\"olmoe\"," LLAMA "}", "num_local_experts"},
         {"{\"model_type\":\"llama\"," LLAMA ",\"num_local_experts\":8}", "num_local_experts"},
     };
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        ig_error err = {0};
-        assert_true(ig_config_from_json(&c, refused[i][0], strlen(refused[i][0]), "config.json", &err));
-        if (!strstr(err.text, refused[i][1])) fail_msg("%s", err.text);
-    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
 }
 
 int main(void) {
@@ -397,7 +448,7 @@ int main(void) {
         cmocka_unit_test(reads_llama),      cmocka_unit_test(reads_rope),    cmocka_unit_test(reads_yarn),
         cmocka_unit_test(reads_windows),    cmocka_unit_test(reads_qwen3),   cmocka_unit_test(reads_opt),
         cmocka_unit_test(reads_their_own),  cmocka_unit_test(reads_experts), cmocka_unit_test(reads_others),
-        cmocka_unit_test(reads_text_parts),
+        cmocka_unit_test(reads_text_parts), cmocka_unit_test(reads_gemma4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

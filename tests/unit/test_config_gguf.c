@@ -136,6 +136,29 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\0\0", 2);
     refuses_tiny(&t, "sliding_window_pattern");
 
+    t = tiny_as("gemma4");
+    static const uint32_t heads[] = {1, 2}, wide[] = {64, 128};
+    tiny_u32(&t, "gemma4.block_count", 2);
+    tiny_u32(&t, "gemma4.attention.sliding_window", 16);
+    tiny_array(&t, "gemma4.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\1\0", 2);
+    tiny_array(&t, "gemma4.attention.head_count_kv", IG_GGUF_U32, 2, heads, sizeof heads);
+    tiny_array(&t, "gemma4.feed_forward_length", IG_GGUF_U32, 2, wide, sizeof wide);
+    refuses_tiny(&t, "feed_forward_length"); /* no layer shares keys */
+    tiny_u32(&t, "gemma4.feed_forward_length", 64);
+    tiny_f32(&t, "gemma4.final_logit_softcapping", 30);
+    tiny_u32(&t, "gemma4.embedding_length_per_layer_input", 32);
+    c = from_tiny(&t);
+    assert_true(c.window[0] == 16 && !c.window[1] && c.n_kv_heads == 2 && c.local_kv_heads == 1 && c.logit_cap == 30);
+    assert_true(c.d_ff == 64 && c.d_layer_input == 32 && !c.has_layer_scales && c.are_keys_values && c.norms_values);
+    tiny_u32(&t, "gemma4.attention.shared_kv_layers", 1);
+    refuses_tiny(&t, "no keys");
+    tiny_drop_key(&t, "gemma4.attention.shared_kv_layers");
+    tiny_u32(&t, "gemma4.attention.value_length_swa", 4);
+    refuses_tiny(&t, "value_length_swa");
+    tiny_drop_key(&t, "gemma4.attention.value_length_swa");
+    tiny_array(&t, "gemma4.attention.head_count_kv", IG_GGUF_U32, 1, heads, sizeof *heads);
+    refuses_tiny(&t, "head_count_kv");
+
     t = tiny_as("granite");
     tiny_f32(&t, "granite.attention.scale", 0.25f);
     tiny_f32(&t, "granite.embedding_scale", 12);
