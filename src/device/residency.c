@@ -118,6 +118,6 @@ int ig_residency_take_written(ig_residency *r, int layer) {
 }
 
 void ig_residency_begin(ig_residency *r, int layer) {
-    if (layer < r->last_layer) r->step++;
+    if (layer < r->last_layer && layer <= r->first_layer) r->step++, r->first_layer = layer;
     r->last_layer = layer;
 }

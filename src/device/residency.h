@@ -100,7 +100,7 @@ typedef struct ig_residency {
     int n_told;
     ig_kv_traffic total; /* of what the device has counted */
     uint32_t step;       /* from 1 */
-    int last_layer;
+    int first_layer, last_layer; /* of this step */
 } ig_residency;
 
 /* Bytes of the host's that each block takes. */
@@ -126,7 +126,8 @@ void ig_residency_forget(ig_residency *r, size_t block);
 /* Blocks of a layer's tables that were written since join r->told, which whoever tells the device of it empties; their
  * number. Less than there is room for: that was all. */
 int ig_residency_take_written(ig_residency *r, int layer);
-/* Rows of this layer are about to be read. A layer before the last one begins a step. */
+/* Rows of this layer are about to be read. One that is before the last one begins a step, but for those that are read
+ * more than once, which are behind the first. */
 void ig_residency_begin(ig_residency *r, int layer);
 
 #endif

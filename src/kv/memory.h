@@ -71,6 +71,7 @@ typedef struct ig_kv_want {
     ig_kv *kv;
     const ig_kv_pick *picks; /* [n_picks], a multiple of the KV heads: so many to each */
     int n_picks;
+    bool is_again; /* the step has wanted of the layer before, or of later ones */
 } ig_kv_want;
 
 typedef struct ig_kv_stats {

@@ -254,7 +254,7 @@ static ig_status finish_late(ig_kv_memory *m, ig_error *err) {
     return s ? s : t;
 }
 
-/* A new step has begun if the layer is not behind the last one. */
+/* A new step has begun if the layer is not behind the last one, unless it is wanted again. */
 static void count_steps(ig_kv_memory *m, int layer) {
     if (layer <= m->last_layer) {
         for (size_t i = IG_COUNT(m->steps) - 1; i > 0; i--) m->steps[i] = m->steps[i - 1];
@@ -276,7 +276,7 @@ static ig_status begin_once(ig_kv_memory *m, int layer, const ig_kv_want *wants,
         if (s) return s;
     }
     begin_epoch(m);
-    count_steps(m, layer);
+    if (!wants->is_again) count_steps(m, layer);
     m->loaded = m->epoch;
     m->late.n = 0;
     for (int i = 0; i < n; i++) each_block(&wants[i], layer, want_now);

@@ -256,7 +256,7 @@ ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int
 }
 
 ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err) {
-    return ig_kv_load_all(kv->memory, layer, &(ig_kv_want){kv, picks, n_picks}, 1, err);
+    return ig_kv_load_all(kv->memory, layer, &(ig_kv_want){.kv = kv, .picks = picks, .n_picks = n_picks}, 1, err);
 }
 
 void ig_kv_go_on(ig_kv *kv) {

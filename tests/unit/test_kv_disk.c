@@ -60,7 +60,8 @@ static ig_kv_stats stats(const rig *r) {
 }
 
 static ig_status prefetch(rig *r, int layer, ig_error *err) {
-    return ig_kv_prefetch_all(ig_kv_memory_of(r->kv), layer, &(ig_kv_want){r->kv, r->picks, HEADS}, 1, err);
+    return ig_kv_prefetch_all(ig_kv_memory_of(r->kv), layer,
+                              &(ig_kv_want){.kv = r->kv, .picks = r->picks, .n_picks = HEADS}, 1, err);
 }
 
 static uint16_t stamp(int layer, int head, int token, int c) {
