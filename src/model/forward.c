@@ -13,18 +13,15 @@
 
 /* ---- pieces that go through the device --------------------------------------- */
 
-/* Rows from `row` on that go through the same kernels of n_w matrices, at most `most`: those of prompts, or those of
- * decode steps; both together where that changes no bit, so that weights are read once. */
-static int count_alike(const forward *f, const ig_matrix *const *w, int n_w, int row, int most) {
+int ig_forward_count_alike(const forward *f, const ig_matrix *const *w, int n_w, int row, int most) {
     bool together = true;
     for (int i = 0; i < n_w; i++) together = together && f->dev->ops->few_as_many(f->dev, w[i]);
     int n = (row < f->n_dense && !together ? f->n_dense : f->n_rows) - row;
     return n < most ? n : most;
 }
 
-/* y[i] = w[i] x for n rows that are alike, the first of which is number `row` of the batch. */
-static void multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
-                           int row, int n) {
+void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
+                               int row, int n) {
     bool few = row >= f->n_dense, mixed = f->n_dense > 0 && f->n_dense < f->n_rows;
     double start = few && mixed ? ig_clock_seconds() : 0;
     f->dev->ops->matmul(f->dev, y, w, n_w, x, n, few);
@@ -35,14 +32,10 @@ void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *con
                          int first) {
     for (int row = first, n; row < f->n_rows; row += n) {
         float *at[4];
-        n = count_alike(f, w, n_w, row, f->n_rows);
+        n = ig_forward_count_alike(f, w, n_w, row, f->n_rows);
         for (int i = 0; i < n_w; i++) at[i] = y[i] + (size_t)row * (size_t)w[i]->n_out;
-        multiply_alike(f, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, row, n);
+        ig_forward_multiply_alike(f, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, row, n);
     }
-}
-
-static void multiply(const forward *f, float *y, const ig_matrix *w, const float *x) {
-    ig_forward_multiply(f, &y, &w, 1, x, f->step.first_row);
 }
 
 static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, int first) {
@@ -51,7 +44,7 @@ static void normalise_from(const forward *f, float *y, const float *x, const ig_
                       f->n_rows - first, f->c->d_model);
 }
 
-static void normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w) {
+void ig_forward_normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w) {
     normalise_from(f, y, x, w, f->step.first_row);
 }
 
@@ -59,9 +52,9 @@ static void normalise(const forward *f, float *y, const float *x, const ig_norm_
 static void add_part(const forward *f, const ig_norm_weights *after, const ig_norm_weights *of_sum) {
     size_t d = (size_t)f->c->d_model, at = (size_t)f->step.first_row * d;
     ig_batch *b = f->b;
-    if (after->w) normalise(f, b->y, b->y, after);
+    if (after->w) ig_forward_normalise(f, b->y, b->y, after);
     f->dev->ops->add(f->dev, b->h + at, b->y + at, (size_t)f->n_rows * d - at);
-    if (f->c->norm_order == IG_NORMS_OF_SUMS) normalise(f, b->h, b->h, of_sum);
+    if (f->c->norm_order == IG_NORMS_OF_SUMS) ig_forward_normalise(f, b->h, b->h, of_sum);
 }
 
 /* What layers get of the rows' tokens beside the state, which is their embedding: of a table and of norms of products,
@@ -70,7 +63,7 @@ static void embed_for_layers(const forward *f) {
     const ig_weights *w = &f->m->weights;
     const ig_config *c = f->c;
     float *inputs = f->b->inputs;
-    multiply(f, inputs, &w->input_in, f->b->h);
+    ig_forward_apply(f, inputs, &w->input_in, f->b->h);
     f->dev->ops->norm(f->dev, inputs, inputs, w->input_norm, NULL, 1, true, c->norm_eps * (float)c->d_model,
                       f->n_rows * c->n_layers, c->d_layer_input);
     f->dev->ops->embed(f->dev, inputs, &w->input_table, (float)sqrt(0.5 * c->d_layer_input), f->b->ids, f->n_rows,
@@ -89,9 +82,9 @@ static void add_input(const forward *f, const ig_layer *w) {
                            .row_bytes = (size_t)d * sizeof(float)};
     const int32_t *rows = b->input_rows + (size_t)f->layer * (size_t)f->n_rows + first;
     f->dev->ops->embed(f->dev, b->input[0] + at, &all, 1, rows, n, false);
-    multiply(f, b->input[1], &w->input_gate, b->h);
+    ig_forward_apply(f, b->input[1], &w->input_gate, b->h);
     f->dev->ops->activate(f->dev, IG_GELU_GATED, b->input[1] + at, b->input[0] + at, (size_t)n * (size_t)d);
-    multiply(f, b->y, &w->input_out, b->input[1]);
+    ig_forward_apply(f, b->y, &w->input_out, b->input[1]);
     add_part(f, &w->input_norm_after, NULL);
 }
 
@@ -101,7 +94,7 @@ static void embed(const forward *f) {
     bool projected = w->embed_in.w != NULL;
     float scale = (float)f->c->embed_scale;
     f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, scale, b->ids, f->n_rows, false);
-    if (projected) multiply(f, b->h, &w->embed_in, b->x);
+    if (projected) ig_forward_apply(f, b->h, &w->embed_in, b->x);
     if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, 1, b->positions, f->n_rows, true);
     if (w->input_in.w) embed_for_layers(f);
 }
@@ -147,15 +140,13 @@ static void project(const forward *f, const ig_layer *w, const float *x) {
     ig_forward_place_keys(f, k, w);
 }
 
-/* Waits for the device; segments whose numbers must not go on fail, in a late pass when it has ended. */
-static ig_status finish(const forward *f, ig_error *err) {
+ig_status ig_forward_finish(const forward *f, ig_error *err) {
     ig_status status = f->dev->ops->finish(f->dev, err);
     if (!status && !f->step.is_late) ig_forward_settle_checks(f);
     return status;
 }
 
-/* Numbers of the rows from `first` on, `width` each, come to the host. */
-static void bring(const forward *f, const ig_twin *t, int first, int width) {
+void ig_forward_bring(const forward *f, const ig_twin *t, int first, int width) {
     size_t at = (size_t)first * (size_t)width, n = (size_t)(f->n_rows - first) * (size_t)width;
     f->dev->ops->copy(f->dev, t->host + at, t->dev + at, n * sizeof *t->host);
 }
@@ -164,9 +155,9 @@ static ig_status bring_heads(const forward *f, ig_error *err) {
     const ig_step_scratch *rows = &f->b->rows;
     const ig_head_shape *heads = &f->step.heads;
     int kv = heads->n_kv_heads * heads->head_dim;
-    bring(f, &rows->q, f->step.first_row, heads->n_heads * heads->head_dim);
-    if (!f->step.is_shared) bring(f, &rows->k, 0, kv), bring(f, &rows->v, 0, kv);
-    return finish(f, err);
+    ig_forward_bring(f, &rows->q, f->step.first_row, heads->n_heads * heads->head_dim);
+    if (!f->step.is_shared) ig_forward_bring(f, &rows->k, 0, kv), ig_forward_bring(f, &rows->v, 0, kv);
+    return ig_forward_finish(f, err);
 }
 
 /* A layer's weights are there for what is called from here on: in RAM, and on the device. */
@@ -181,152 +172,7 @@ static void give_weights(const forward *f, int layer) {
     ig_weight_lane_give(f->m->lane, layer);
 }
 
-/* ---- feed-forward, head ---------------------------------------------------------- */
-
-/* Rows from `row` on that all its products may share, at most `most`. */
-static int count_for(const forward *f, const ig_ffn *w, int row, int most) {
-    return count_alike(f, (const ig_matrix *[]){&w->up, &w->down, &w->gate}, w->gate.w ? 3 : 2, row, most);
-}
-
-/* y = w x for n rows that are alike, ffn_rows at most; the first of them stands for row `row` of the batch. */
-static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, int row, int n) {
-    bool gated = ig_activation_is_gated(f->c->activation);
-    size_t n_hidden = (size_t)n * (size_t)w->up.n_out;
-    float *hidden[] = {f->b->wide, f->b->wide + n_hidden};
-    if (gated)
-        multiply_alike(f, hidden, (const ig_matrix *[]){&w->gate, &w->up}, 2, x, row, n);
-    else
-        multiply_alike(f, hidden, (const ig_matrix *[]){&w->up}, 1, x, row, n);
-    f->dev->ops->activate(f->dev, f->c->activation, hidden[0], gated ? hidden[1] : NULL, n_hidden);
-    multiply_alike(f, &y, (const ig_matrix *[]){&w->down}, 1, hidden[0], row, n);
-}
-
-/* A few rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
-static void feed_forward(const forward *f, const ig_ffn *w, const float *x) {
-    const ig_batch *b = f->b;
-    size_t d = (size_t)f->c->d_model;
-    for (int row = f->step.first_row, n; row < f->n_rows; row += n) {
-        n = count_for(f, w, row, b->ffn_rows);
-        run_ffn(f, w, b->y + (size_t)row * d, x + (size_t)row * d, row, n);
-    }
-}
-
-/* What an expert gives for these rows, ascending, times their shares, joins b->y. */
-static void run_expert(const forward *f, const ig_ffn *w, const float *x, const int32_t *list, const float *shares,
-                       int n_listed) {
-    const ig_routes *r = &f->b->routes;
-    int d = f->c->d_model;
-    const ig_matrix rows = {
-        .w = x, .n_out = f->n_rows, .n_in = d, .type = IG_TYPE_F32, .row_bytes = (size_t)d * sizeof *x};
-    for (int at = 0, n; at < n_listed; at += n) {
-        int row = list[at], row_end = row + count_for(f, w, row, f->n_rows);
-        for (n = 1; n < f->b->ffn_rows && at + n < n_listed && list[at + n] < row_end;) n++;
-        f->dev->ops->embed(f->dev, r->x, &rows, 1, list + at, n, false);
-        run_ffn(f, w, r->y, r->x, row, n);
-        f->dev->ops->add_rows(f->dev, f->b->y, r->y, list + at, shares + at, n, d);
-    }
-}
-
-/* The same of the n experts that a decode step's only row has chosen: they read the same x, and so share a product. */
-static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chosen, int n, const float *x) {
-    const ig_routes *r = &f->b->routes;
-    const ig_matrix *in[2 * IG_MAX_EXPERTS] = {NULL};
-    size_t d_ff = (size_t)f->c->d_ff;
-    float *gate = r->hidden, *up = gate + (size_t)f->c->n_experts_used * d_ff, *to[2 * IG_MAX_EXPERTS] = {NULL},
-          *y = r->y;
-    bool gated = ig_activation_is_gated(f->c->activation);
-    int n_in = 0;
-    for (int i = 0; i < n; i++) {
-        const ig_ffn *w = &all[chosen[i]];
-        in[n_in] = gated ? &w->gate : &w->up, to[n_in++] = gate + (size_t)i * d_ff;
-        if (gated) in[n_in] = &w->up, to[n_in++] = up + (size_t)i * d_ff;
-    }
-    f->dev->ops->matmul(f->dev, to, in, n_in, x, 1, true);
-    f->dev->ops->activate(f->dev, f->c->activation, gate, gated ? up : NULL, (size_t)n * d_ff);
-    for (int i = 0; i < n; i++) {
-        const ig_matrix *down = &all[chosen[i]].down;
-        f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, 1, true);
-        f->dev->ops->add_rows(f->dev, f->b->y, y, r->rows + i, r->shares + i, 1, f->c->d_model);
-    }
-}
-
-/* Those that some row has chosen, ascending; their number. */
-static int list_chosen(const ig_routes *r, int n_experts, int32_t *chosen) {
-    int n = 0;
-    for (int e = 0; e < n_experts; e++)
-        if (r->begin[e] < r->begin[e + 1]) chosen[n++] = e;
-    return n;
-}
-
-static ig_status take_experts(const forward *f, const int32_t *experts, int n, ig_error *err) {
-    ig_expert_lane_take(f->m->expert_lane, f->layer, experts, n);
-    if (!f->m->experts) return IG_OK;
-    ig_step_lap(&f->b->rows, IG_STEP_FFN);
-    ig_status status = ig_expert_cache_take(f->m->experts, f->layer, experts, n, err);
-    ig_step_lap(&f->b->rows, IG_STEP_WAIT);
-    return status;
-}
-
-/* All that have been chosen, one after the other, or at once for a decode step's only row. */
-static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
-    const ig_routes *r = &f->b->routes;
-    int32_t chosen[IG_MAX_EXPERTS];
-    int n = list_chosen(r, w->n_experts, chosen), layer = f->layer;
-    bool is_single = f->n_rows == 1 && f->n_dense == 0;
-    for (int i = 0, n_now; i < n; i += n_now) {
-        n_now = is_single ? n : 1;
-        ig_status status = take_experts(f, chosen + i, n_now, err);
-        if (status) return status;
-        ig_expert_cache_expect(f->m->experts, layer, chosen + i + n_now, n - i - n_now);
-        ig_expert_lane_expect(f->m->expert_lane, layer, chosen + i + n_now, n - i - n_now);
-        int begin = r->begin[chosen[i]], end = r->begin[chosen[i] + 1];
-        if (is_single)
-            run_experts(f, w->experts, chosen, n, x);
-        else
-            run_expert(f, &w->experts[chosen[i]], x, r->rows + begin, r->shares + begin, end - begin);
-        ig_expert_cache_give(f->m->experts, layer, chosen + i, n_now, f->n_dense > 0);
-    }
-    return IG_OK;
-}
-
-/* What is for all tokens, which gets x, and the experts, which get another norm of the state: norms of both are added
- * up. */
-static ig_status feed_beside(const forward *f, const ig_layer *w, float *x, ig_error *err) {
-    size_t at = (size_t)f->step.first_row * (size_t)f->c->d_model, n = (size_t)f->n_rows * (size_t)f->c->d_model - at;
-    float *y = f->b->y, *beside = f->b->routes.beside;
-    feed_forward(f, &w->shared, x);
-    normalise(f, beside, y, &w->shared_norm_after);
-    normalise(f, x, f->b->h, &w->experts_norm);
-    f->dev->ops->clear(f->dev, y + at, n * sizeof *y);
-    ig_status status = run_chosen(f, w, x, err);
-    if (status) return status;
-    normalise(f, y, y, &w->experts_norm_after);
-    f->dev->ops->add(f->dev, y + at, beside + at, n);
-    return IG_OK;
-}
-
-/* A mixture of experts: of each row those that the router chooses. */
-static ig_status feed_experts(const forward *f, const ig_layer *w, float *x, ig_error *err) {
-    ig_routes *r = &f->b->routes;
-    size_t d = (size_t)f->c->d_model, first = (size_t)f->step.first_row;
-    bool is_gated = w->shared_gate.w != NULL, is_beside = w->router_norm.w != NULL;
-    if (is_beside) normalise(f, f->b->y, f->b->h, &w->router_norm);
-    multiply(f, r->scores.dev, &w->router, is_beside ? f->b->y : x);
-    if (is_gated) multiply(f, r->shared.dev, &w->shared_gate, x);
-    bring(f, &r->scores, f->step.first_row, w->n_experts);
-    if (is_gated) bring(f, &r->shared, f->step.first_row, 1);
-    ig_status status = finish(f, err);
-    if (status) return status;
-    ig_routes_choose(r, f->dev, f->c, w->router_bias, w->expert_scales, f->step.first_row, f->n_rows);
-    if (is_beside) return feed_beside(f, w, x, err);
-    if (is_gated) ig_routes_share(r, f->step.first_row, f->n_rows);
-    if (w->shared.up.w && !is_gated)
-        feed_forward(f, &w->shared, x);
-    else
-        f->dev->ops->clear(f->dev, f->b->y + first * d, ((size_t)f->n_rows - first) * d * sizeof(float));
-    if (is_gated) run_expert(f, &w->shared, x, r->all + first, r->shared.host + first, f->n_rows - (int)first);
-    return run_chosen(f, w, x, err);
-}
+/* ---- head ------------------------------------------------------------------------- */
 
 /* Logits of f->n_rows states x, to b->logits, and whether all of them are finite. */
 static ig_status make_logits(const forward *f, const float *x, bool *is_finite, ig_error *err) {
@@ -334,19 +180,19 @@ static ig_status make_logits(const forward *f, const float *x, bool *is_finite, 
     ig_batch *b = f->b;
     float *peak = &b->peaks[b->most_looks];
     if (w->final_norm.w) {
-        normalise(f, b->x, x, &w->final_norm);
+        ig_forward_normalise(f, b->x, x, &w->final_norm);
         x = b->x;
     }
     if (w->embed_out.w) {
-        multiply(f, b->y, &w->embed_out, x);
+        ig_forward_apply(f, b->y, &w->embed_out, x);
         x = b->y;
     }
     size_t n = (size_t)f->n_rows * (size_t)f->c->n_vocab;
-    multiply(f, b->logits.dev, &w->head, x);
+    ig_forward_apply(f, b->logits.dev, &w->head, x);
     f->dev->ops->peak(f->dev, peak, &(ig_floats){b->logits.dev, n}, 1);
     if (f->c->logit_cap > 0) f->dev->ops->activate(f->dev, IG_TANH, b->logits.dev, NULL, n);
     if (f->c->logit_cap > 0) f->dev->ops->scale(f->dev, b->logits.dev, (float)f->c->logit_cap, n);
-    bring(f, &b->logits, 0, f->c->n_vocab);
+    ig_forward_bring(f, &b->logits, 0, f->c->n_vocab);
     ig_status status = f->dev->ops->finish(f->dev, err);
     *is_finite = *peak <= FLT_MAX;
     ig_step_lap(&b->rows, IG_STEP_HEAD);
@@ -426,8 +272,8 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
         f->dev->ops->matmul(f->dev, &y, &seg->seq->narrow, 1, row, 1, true);
     }
     if (f->step.is_late) return IG_OK;
-    bring(f, q, f->n_dense, width);
-    return finish(f, err);
+    ig_forward_bring(f, q, f->n_dense, width);
+    return ig_forward_finish(f, err);
 }
 
 /* The next layer's queries, guessed from this layer's attention input x (paper) or from the state b->h through the
@@ -476,7 +322,7 @@ static const float *gate_attention(const forward *f) {
 /* What the first half of a layer begins with: its input, its weights, and guesses for the next layer. */
 static ig_status enter(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
-    if (ig_config_norms_first(f->c)) normalise(f, in, b->h, &w->attn_norm);
+    if (ig_config_norms_first(f->c)) ig_forward_normalise(f, in, b->h, &w->attn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     ig_status status = take_weights(f, f->layer, IG_WEIGHTS_ATTENTION, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
@@ -496,7 +342,7 @@ static void leave(const forward *f, const ig_layer *w, const char *where) {
 static ig_status recur(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_status status = enter(f, w, in, err);
     if (status) return status;
-    multiply(f, f->b->y, &w->o, ig_forward_recur(f, &w->recurrent, in));
+    ig_forward_apply(f, f->b->y, &w->o, ig_forward_recur(f, &w->recurrent, in));
     ig_step_lap(&f->b->rows, IG_STEP_PROJECT);
     leave(f, w, "after the recurrence of layer");
     return IG_OK;
@@ -518,7 +364,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     status = ig_step_attend(&f->step, err);
     if (status) return status;
-    multiply(f, b->y, &w->o, f->c->has_attn_gate ? gate_attention(f) : b->x);
+    ig_forward_apply(f, b->y, &w->o, f->c->has_attn_gate ? gate_attention(f) : b->x);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     tap(f, IG_TAP_ATTENTION);
     leave(f, w, "after the attention of layer");
@@ -528,15 +374,12 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
 static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
     bool is_there = w->n_experts > 0;
-    if (is_there && ig_config_norms_first(f->c)) normalise(f, in, b->h, &w->ffn_norm);
+    if (is_there && ig_config_norms_first(f->c)) ig_forward_normalise(f, in, b->h, &w->ffn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     ig_status status = take_weights(f, f->layer, IG_WEIGHTS_ALL, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
     if (status || !is_there) return status;
-    if (w->router.w)
-        status = feed_experts(f, w, in, err);
-    else
-        feed_forward(f, w->experts, in);
+    status = ig_forward_feed(f, w, in, err);
     if (status) return status;
     ig_step_lap(&b->rows, IG_STEP_FFN);
     tap(f, IG_TAP_FFN);
@@ -569,7 +412,7 @@ static ig_status run_layers(forward *f, ig_error *err) {
         if (!status) status = feed(f, w, in, err);
         give_weights(f, f->layer);
     }
-    if (!status) return finish(f, err);
+    if (!status) return ig_forward_finish(f, err);
     f->dev->ops->finish(f->dev, NULL); /* nothing reads keys and values any more when segments are cut */
     return status;
 }

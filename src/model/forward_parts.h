@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the forward pass: forward.c (the pass), forward_rows.c (its rows), forward_recurrence.c (layers that do
- * not attend) and finite.c (what must not go on).
+ * Private to the forward pass: forward.c (the pass), forward_rows.c (its rows), forward_ffn.c (feed-forward parts),
+ * forward_recurrence.c (layers that do not attend) and finite.c (what must not go on).
  */
 #ifndef IG_MODEL_FORWARD_PARTS_H
 #define IG_MODEL_FORWARD_PARTS_H
@@ -21,9 +21,29 @@ typedef struct forward {
                      computed from its first_row on */
 } forward;
 
-/* What of the rows goes through the same kernels: y[i] = w[i] x for all from `first` on. */
+/* Rows from `row` on that go through the same kernels of n_w matrices, at most `most`: those of prompts, or those of
+ * decode steps; both together where that changes no bit, so that weights are read once. */
+int ig_forward_count_alike(const forward *f, const ig_matrix *const *w, int n_w, int row, int most);
+/* y[i] = w[i] x for n rows that are alike, the first of which is number `row` of the batch. */
+void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
+                               int row, int n);
+/* The same for all rows from `first` on. */
 void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
                          int first);
+
+/* y = w x, of the rows from the step's first on. */
+static inline void ig_forward_apply(const forward *f, float *y, const ig_matrix *w, const float *x) {
+    ig_forward_multiply(f, &y, &w, 1, x, f->step.first_row);
+}
+/* y = norms of the rows of x, which may be y, from the step's first on. */
+void ig_forward_normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w);
+/* Numbers of the rows from `first` on, `width` each, come to the host. */
+void ig_forward_bring(const forward *f, const ig_twin *t, int first, int width);
+/* Waits for the device; segments whose numbers must not go on fail, in a late pass when it has ended. */
+ig_status ig_forward_finish(const forward *f, ig_error *err);
+
+/* What the layer's feed-forward part makes of x, its input, to b->y. Writes x (forward_ffn.c). */
+ig_status ig_forward_feed(const forward *f, const ig_layer *w, float *x, ig_error *err);
 
 /* A step's tokens are about to change the states of its sequences (forward_recurrence.c). */
 void ig_forward_begin_recurrences(forward *f);
