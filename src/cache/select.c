@@ -37,9 +37,11 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
                             .q = ig_step_queries(step, seg) + (size_t)(list * per_list) * (size_t)per_head,
                             .e = ig_kv_entries(seq->kv, step->layer, head),
                             .index = out->slots + (size_t)list * (size_t)seq->n_ctx}};
+    if (guess && x.list.e.n > seg->first) x.list.e.n--, x.list.e.n_slots--; /* the layer is read again: it is there */
     x.list.e.has_own = !guess;
     x.list.dev_q = step->x->q.dev + (x.list.q - step->x->q.host);
     x.list.dev_k = step->x->k.dev + ((size_t)seg->row * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
+    if (step->is_shared) x.list.dev_k = NULL; /* another layer's; sketches have it already */
     x.late = ig_step_is_hidden(step, seg) ? &seq->late : NULL;
     if (x.late && kind == IG_SPECULATE_PAPER) x.list.e.has_own = true, x.list.e.n++; /* it will be there */
     x.list.e.narrow = narrow;

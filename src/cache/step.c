@@ -152,6 +152,11 @@ static void append(ig_step *step) {
     }
 }
 
+static void read_again(const ig_step *step) {
+    for (int s = 0; s < step->n_segments; s++)
+        if (!step->segments[s].status) ig_kv_read_again(step->segments[s].seq->kv, step->layer);
+}
+
 /* ---- select ------------------------------------------------------------------- */
 
 bool ig_sequence_reads_ahead(const ig_sequence *seq) { return seq->prefetch && ig_kv_may_wait(seq->kv); }
@@ -466,7 +471,10 @@ static bool must_finish(const ig_step *step) {
 }
 
 ig_status ig_step_attend(ig_step *step, ig_error *err) {
-    if (!step->is_shared) append(step);
+    if (step->is_shared)
+        read_again(step);
+    else
+        append(step);
     ig_step_lap(step->x, IG_STEP_APPEND);
     for (int s = 0; s < step->n_segments; s++) add_own(step, &step->segments[s]);
     ig_step_select(step, IG_SPECULATE_NONE);

@@ -32,7 +32,9 @@ static int count_side_by_side(const ig_kv_memory *m, const ig_kv_shape *s) {
     if (!s->local_kv_heads) return 1;
     size_t n_bytes = ig_kv_row_bytes(m->type, s->local_head_dim), n_lines = ig_kv_row_lines(m->type, s->local_head_dim);
     size_t n = m->row_bytes / n_bytes, by_lines = n_lines ? m->slot_lines / (2 * n_lines) : n;
-    return (int)(by_lines < n ? by_lines : n);
+    if (by_lines < n) n = by_lines;
+    while ((size_t)s->local_kv_heads % n) n--; /* so that as many views belong to each table */
+    return (int)n;
 }
 
 /* Tables that layers use. */

@@ -195,6 +195,10 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
     return IG_OK;
 }
 
+void ig_kv_read_again(ig_kv *kv, int layer) {
+    if (kv->memory->pager) use_pages(kv, layer);
+}
+
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
     if (!kv->memory->tier || ig_kv_slots(kv, layer, 0)) return IG_OK;
     return ig_kv_write_until(kv, layer, kv->held[layer] >> kv->memory->shift, err);

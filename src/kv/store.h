@@ -41,6 +41,8 @@ bool ig_kv_has_dropped(const ig_kv *kv);
 
 /* Makes room for tokens [0, n) in one layer. Without a disk tier it cannot fail for n <= n_ctx. */
 ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err);
+/* A step reads a layer that it adds nothing to. */
+void ig_kv_read_again(ig_kv *kv, int layer);
 /* The slot of a token that was not dropped and is not before one that was. */
 int ig_kv_slot(const ig_kv *kv, int layer, int head, int token);
 /* Where the row of a slot of the layer's last block or of the latest extension lies, to be written once. */

@@ -70,7 +70,8 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
 }
 
 static ig_device_need device_need(const ig_config *c, const ig_step_need *need) {
-    int widest = ig_max_int(ig_max_int(ig_config_widest_ff(c), ig_config_mixed(c)), ig_max_int(c->d_model, c->d_embed));
+    int widest = ig_max_int(ig_max_int(ig_config_widest_ff(c), ig_config_mixed(c)),
+                            ig_max_int(ig_max_int(c->d_model, c->d_embed), c->d_layer_input));
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_entries = need->n_ctx,

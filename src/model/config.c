@@ -94,7 +94,7 @@ static ig_status check_local_heads(const ig_config *c, const ig_config_names *na
     if (!n) return IG_OK;
     if (c->n_recurrent || c->is_qkv_fused || c->has_attn_gate || c->head_norm == IG_HEAD_NORM_ALL)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: layers with a window have other heads than the others", names->path);
-    if (c->n_heads % n || d % 8 || d > c->head_dim)
+    if (c->n_heads % n || d < 8 || d % 8 || d > c->head_dim)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: layers with a window have %d heads of %d for keys, which must be a multiple of 8 and at "
                        "most %d, for %d heads of queries",

@@ -187,7 +187,8 @@ void ig_gguf_read_gemma4(ig_section *r, ig_config *c) {
     c->d_layer_input = ig_section_count(r, "embedding_length_per_layer_input", IG_MAX_WIDTH / c->n_layers);
     c->has_layer_scales = ig_gguf_tensor(r->g, "blk.0.layer_output_scale.weight") != NULL;
     read_widths(r, c);
-    if (ig_gguf_tensor(r->g, "blk.0.ffn_gate_inp.weight")) ig_section_read_experts(r, c); /* keys may be left of others */
+    if (ig_gguf_tensor(r->g, "blk.0.ffn_gate_inp.weight"))
+        ig_section_read_experts(r, c); /* keys may be left of others */
     if (c->n_experts && c->n_plain_layers && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: experts, and layers that are wider than others", r->path);
     if (c->n_experts) set_experts(c, ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1));

@@ -70,9 +70,16 @@ static ig_status check(const forward *f, const ig_looked_at *r, ig_error *err) {
 
 /* A segment that failed: its rows go on as zeros. */
 static void clear(const forward *f, const ig_segment *seg) {
-    size_t d = (size_t)f->c->d_model, heads = (size_t)f->c->n_heads * (size_t)f->step.heads.head_dim;
+    size_t d = (size_t)f->c->d_model;
     f->dev->ops->clear(f->dev, f->b->h + (size_t)seg->row * d, (size_t)seg->n * d * sizeof(float));
-    f->dev->ops->clear(f->dev, f->b->rows.out + (size_t)seg->row * heads, (size_t)seg->n * heads * sizeof(float));
+}
+
+void ig_forward_clear_failed(const forward *f, float *x, int width) {
+    size_t w = (size_t)width;
+    for (int s = 0; s < f->b->n_segments; s++) {
+        const ig_segment *seg = &f->b->segments[s];
+        if (seg->status && seg->n) f->dev->ops->clear(f->dev, x + (size_t)seg->row * w, (size_t)seg->n * w * sizeof *x);
+    }
 }
 
 /* Segments with what must not go on fail, and the others do not see it. */

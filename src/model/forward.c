@@ -232,6 +232,13 @@ ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b
     return status;
 }
 
+/* From here on it is this layer's turn. */
+static void go_to(forward *f, int layer) {
+    f->layer = layer;
+    f->step.is_shared = layer >= f->c->n_layers - f->c->n_layers_sharing;
+    ig_step_enter(&f->step, f->c->kv_layer[layer]);
+}
+
 /* ---- rehearsal ----------------------------------------------------------------------- */
 
 static bool any_guesses(const forward *f, ig_speculation kind) {
@@ -284,7 +291,7 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     forward next = *f;
     next.layer++;
     if (next.layer == c->n_layers || c->is_recurrent[next.layer]) return IG_OK;
-    ig_step_enter(&next.step, c->kv_layer[next.layer]);
+    go_to(&next, next.layer);
     if (!any_guesses(&next, kind)) return IG_OK;
     if (c->norm_order == IG_NORMS_OF_SUMS && kind != IG_SPECULATE_PAPER) return IG_OK; /* it is not a sum's yet */
     ig_status status = take_weights(f, next.layer, IG_WEIGHTS_QUERY, err);
@@ -354,7 +361,6 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_status status = enter(f, w, in, err);
     if (status) return status;
     if (f->layer == f->c->n_layers - 1 - f->c->n_layers_sharing) f->step.first_row = f->n_kept;
-    f->step.is_shared = !w->k.w;
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     ig_forward_check_heads(f);
@@ -364,6 +370,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     status = ig_step_attend(&f->step, err);
     if (status) return status;
+    ig_forward_clear_failed(f, b->x, w->o.n_in);
     ig_forward_apply(f, b->y, &w->o, f->c->has_attn_gate ? gate_attention(f) : b->x);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     tap(f, IG_TAP_ATTENTION);
@@ -392,6 +399,9 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     return IG_OK;
 }
 
+/* Layers that share keys and values of others have nothing to do for rows of which nothing else is asked. */
+static bool wants_rows(const forward *f) { return f->step.first_row < f->n_rows; }
+
 /* Layers over the rows, until every segment has failed. An error is one of all of them: weights that cannot be read. */
 static ig_status run_layers(forward *f, ig_error *err) {
     ig_batch *b = f->b;
@@ -400,12 +410,11 @@ static ig_status run_layers(forward *f, ig_error *err) {
     ig_weight_stream_begin(f->m->stream);
     ig_weight_lane_begin(f->m->lane);
     ig_forward_begin_recurrences(f);
-    f->layer = 0;
     ig_forward_check_embedding(f);
-    for (; !status && f->layer < f->c->n_layers && any_left(f); f->layer++) {
-        const ig_layer *w = &f->m->weights.layers[f->layer];
-        bool attends = !f->c->is_recurrent[f->layer];
-        ig_step_enter(&f->step, f->c->kv_layer[f->layer]);
+    for (int l = 0; !status && l < f->c->n_layers && any_left(f) && wants_rows(f); l++) {
+        const ig_layer *w = &f->m->weights.layers[l];
+        bool attends = !f->c->is_recurrent[l];
+        go_to(f, l);
         status = attends ? attend(f, w, in, err) : recur(f, w, in, err);
         if (!status) status = rehearse(f, IG_SPECULATE_LATE, b->x, err);
         ig_step_lap(&b->rows, IG_STEP_GUESS);

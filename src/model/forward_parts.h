@@ -68,6 +68,8 @@ void ig_forward_place_values(const forward *f, float *v, const float *from);
 void ig_forward_check_embedding(const forward *f);
 void ig_forward_check_state(const forward *f, const char *where);
 void ig_forward_check_heads(const forward *f);
+/* Rows [width] of segments that have failed become zeros in x, which was not made for them. */
+void ig_forward_clear_failed(const forward *f, float *x, int width);
 /* After a wait for the device, before anything is kept or told: what was looked at so far counts. */
 void ig_forward_settle_checks(const forward *f);
 /* After the wait of a late pass, when rows that were looked at are gone: whether there was no such number. */

@@ -46,7 +46,7 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (c->query_growth > 0 || c->rotates_first) h = hash(h, queries, sizeof queries);
     const double windows[] = {c->local_kv_heads, c->local_head_dim, c->n_layers_sharing, c->logit_cap,
                               c->are_keys_values + 2 * c->norms_values + 4 * c->is_shared_beside};
-    if (c->local_kv_heads) h = hash(h, windows, sizeof windows);
+    if (c->local_kv_heads || c->n_layers_sharing || c->norms_values) h = hash(h, windows, sizeof windows);
     const ig_recurrence_shape *s = &c->recurrence;
     const int64_t recurrence[] = {s->n_key_heads, s->n_value_heads, s->key_dim,
                                   s->value_dim,   s->n_taps,        s->is_tiled + 2 * s->has_gate_pairs + 4 * s->kind};

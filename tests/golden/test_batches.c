@@ -591,6 +591,8 @@ int main(void) {
         {"not finite, recurrences", numbers_that_are_not_finite, open_model, close_tiny, "tests/golden/models/qwen3.5"},
         {"not finite, shared keys", numbers_that_are_not_finite, open_model, close_tiny,
          "tests/golden/models/gemma4-e"},
+        {"not finite, heads wider than the state", numbers_that_are_not_finite, open_model, close_tiny,
+         "tests/golden/models/gemma4-moe"},
         {"not finite, experts", numbers_that_are_not_finite, open_few_experts, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(a_prompt_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_first_step_that_fails, open_llama, close_tiny),
