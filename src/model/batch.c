@@ -75,7 +75,9 @@ static ig_device_need device_need(const ig_config *c, const ig_step_need *need) 
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_entries = need->n_ctx,
-                             .heads = {c->n_heads, ig_max_int(c->n_kv_heads, c->local_kv_heads), c->head_dim},
+                             .heads = {.n_heads = c->n_heads,
+                                       .n_kv_heads = ig_max_int(c->n_kv_heads, c->local_kv_heads),
+                                       .head_dim = c->head_dim},
                              .mail_bytes = need->mail_bytes};
     return device;
 }

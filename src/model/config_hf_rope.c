@@ -89,6 +89,7 @@ static void read_proportional(ig_hf_reader *r, ig_config *c, const json_t *rope)
     if (r->status) return;
     if (share > 1) ig_hf_fail_kind(r, "partial_rotary_factor", "at most 1");
     if (factor < 1e-6 || factor > 1e6) ig_hf_fail_kind(r, "factor", "1e-6 to 1e6");
+    if (r->status) return;
     c->rope_blend = IG_BLEND_LONGROPE;
     for (int i = 0; i < c->n_rot / 2; i++)
         c->rope_long[i] = i < (int)floor(share * c->n_rot / 2) ? (float)factor : INFINITY;

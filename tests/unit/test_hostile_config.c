@@ -65,6 +65,8 @@ static const struct {
     {"gemma3_text", "rope_local_base_freq", "1e-300", IG_E_FORMAT, "'rope_local_base_freq'"},
     {"gemma4_text", "num_kv_shared_layers", "512", IG_E_FORMAT, "'num_kv_shared_layers'"},
     {"gemma4_text", "hidden_size_per_layer_input", "1048577", IG_E_FORMAT, "'hidden_size_per_layer_input'"},
+    {"gemma4_text", "rope_scaling", "{\"rope_type\":\"proportional\",\"partial_rotary_factor\":1e300}", IG_E_FORMAT,
+     "'partial_rotary_factor'"},
     {"gemma4_text", "global_head_dim", "513", IG_E_FORMAT, "'global_head_dim'"},
     {"gemma4_text", "final_logit_softcapping", "1e300", IG_E_FORMAT, "'final_logit_softcapping'"},
     {"phi3", "partial_rotary_factor", "1.5", IG_E_FORMAT, "'partial_rotary_factor'"},
