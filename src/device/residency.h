@@ -98,8 +98,8 @@ typedef struct ig_residency {
     uint8_t *has_written;             /* [n_tables] 1: some of its blocks */
     uint32_t told[IG_RESIDENCY_TOLD]; /* [n_told] such blocks, that the device is told of next */
     int n_told;
-    ig_kv_traffic total; /* of what the device has counted */
-    uint32_t step;       /* from 1 */
+    ig_kv_traffic total;         /* of what the device has counted */
+    uint32_t step;               /* from 1 */
     int first_layer, last_layer; /* of this step */
 } ig_residency;
 

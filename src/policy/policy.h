@@ -18,11 +18,11 @@
 
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
-    int n_slots;       /* most slots of a KV head in layers that are not dense; 0: n_ctx */
-    float scale;       /* of the scores, before softmax */
-    int n_query_in;    /* width of the layer's input that queries are a linear map of; 0: of none (RoPE) */
-    int block_tokens;  /* consecutive slots that the store moves together, a power of two */
-    const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
+    int n_slots;         /* most slots of a KV head in layers that are not dense; 0: n_ctx */
+    float scale;         /* of the scores, before softmax */
+    int n_query_in;      /* width of the layer's input that queries are a linear map of; 0: of none (RoPE) */
+    int block_tokens;    /* consecutive slots that the store moves together, a power of two */
+    const int *window;   /* [n_layers] sliding window of a layer, 0: none; borrowed */
     ig_head_shape local; /* heads of layers that have one, which never select, if they are others (ig_layer_heads) */
     const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none; borrowed */
     const ig_kernels *kernels;
