@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "model/config_hf.h"
 #include "model/config_section.h"
@@ -76,10 +77,9 @@ static void read_layers(ig_hf_reader *r, ig_config *c) {
 
 static void read_mixture(ig_hf_reader *r, ig_config *c) {
     if (!ig_hf_bool(r, "enable_moe_block", false)) return;
-    int width = c->d_ff;
     c->n_experts = ig_hf_int(r, r->root, "num_experts", IG_MAX_EXPERTS, IG_HF_ABSENT);
     c->n_experts_used = ig_hf_int(r, r->root, "top_k_experts", IG_MAX_EXPERTS, IG_HF_ABSENT);
-    width = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
+    int width = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
     if (c->n_experts_used > c->n_experts) ig_hf_fail_kind(r, "top_k_experts", "at most 'num_experts'");
     set_experts(c, width);
 }
@@ -173,6 +173,7 @@ void ig_gguf_read_gemma4(ig_section *r, ig_config *c) {
     set_family(c);
     ig_section_read_local_windows(r, c, LOCAL_PATTERN, 10000);
     c->n_layers_sharing = ig_section_count(r, "attention.shared_kv_layers", c->n_layers - 1);
+    if (!c->head_dim) c->head_dim = ig_min_int(c->d_model / c->n_heads, IG_MAX_HEAD_DIM);
     int local_heads, local_dim = ig_section_int(r, "attention.key_length_swa", IG_MAX_HEAD_DIM, c->head_dim);
     read_kv_heads(r, c, &local_heads);
     set_local_heads(c, local_heads, local_dim);

@@ -139,6 +139,9 @@ static void reads_gguf_of_their_own(void **state) {
     t = tiny_as("gemma4");
     static const uint32_t heads[] = {1, 2}, wide[] = {64, 128};
     tiny_u32(&t, "gemma4.block_count", 2);
+    tiny_u32(&t, "gemma4.attention.key_length", 16);
+    tiny_u32(&t, "gemma4.attention.value_length", 16);
+    tiny_u32(&t, "gemma4.attention.key_length_swa", 8);
     tiny_u32(&t, "gemma4.attention.sliding_window", 16);
     tiny_array(&t, "gemma4.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\1\0", 2);
     tiny_array(&t, "gemma4.attention.head_count_kv", IG_GGUF_U32, 2, heads, sizeof heads);
@@ -149,6 +152,7 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_u32(&t, "gemma4.embedding_length_per_layer_input", 32);
     c = from_tiny(&t);
     assert_true(c.window[0] == 16 && !c.window[1] && c.n_kv_heads == 2 && c.local_kv_heads == 1 && c.logit_cap == 30);
+    assert_true(c.head_dim == 16 && c.local_head_dim == 8);
     assert_true(c.d_ff == 64 && c.d_layer_input == 32 && !c.has_layer_scales && c.are_keys_values && c.norms_values);
     tiny_u32(&t, "gemma4.attention.shared_kv_layers", 1);
     refuses_tiny(&t, "no keys");
