@@ -67,9 +67,12 @@ static int read_global(ig_hf_reader *r, const ig_config *c, const char *root_key
     return n ? n : absent;
 }
 
+/* The one of 12B, which has no experts and no embeddings of layers. */
+static bool is_unified(const ig_config *c) { return strcmp(c->architecture, "gemma4_unified_text") == 0; }
+
 /* The last layer has no window, whatever is stated. */
 static void read_layers(ig_hf_reader *r, ig_config *c) {
-    ig_hf_read_local_layers(r, c, LOCAL_PATTERN, 512, IG_ROPE_LOCAL, IG_ROPE_MAIN);
+    ig_hf_read_local_layers(r, c, LOCAL_PATTERN, is_unified(c) ? 1024 : 512, IG_ROPE_LOCAL, IG_ROPE_MAIN);
     c->window[c->n_layers - 1] = 0;
     c->rope_set[c->n_layers - 1] = IG_ROPE_MAIN;
     c->n_layers_sharing = ig_hf_count(r, "num_kv_shared_layers", c->n_layers - 1, 0);
@@ -116,12 +119,12 @@ void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c) {
     c->are_keys_values = is_alike;
     c->logit_cap = ig_hf_number(r, r->root, "final_logit_softcapping", 0);
     if (c->logit_cap > IG_MAX_SCALE) ig_hf_fail_kind(r, "final_logit_softcapping", "at most 1e6");
-    read_inputs(r, c);
+    if (!is_unified(c)) read_inputs(r, c);
     if (c->n_layers_sharing && ig_hf_bool(r, "use_double_wide_mlp", false)) {
         if (c->d_ff > IG_MAX_WIDTH / 2) ig_hf_fail_kind(r, "intermediate_size", "half as large");
         set_wide_layers(c, 2 * c->d_ff);
     }
-    read_mixture(r, c);
+    if (!is_unified(c)) read_mixture(r, c);
     if (c->n_experts && c->n_plain_layers) ig_hf_refuse(r, "enable_moe_block", "true where some layers are wider");
     const char *act = ig_hf_text(r, r->root, "hidden_activation", gelu);
     if (strcmp(act, gelu) != 0) ig_hf_refuse(r, "hidden_activation", act);

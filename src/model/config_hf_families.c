@@ -494,6 +494,7 @@ static const ig_hf_family families[] = {
     {"gemma", read_gemma, {NULL}, NULL},
     {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
     {"gemma4_text", ig_hf_read_gemma4, {"final_logit_softcapping", "num_experts"}, &ig_hf_gemma4_sizes},
+    {"gemma4_unified_text", ig_hf_read_gemma4, {"final_logit_softcapping"}, &ig_hf_gemma4_sizes},
     {"glm", read_glm, {"partial_rotary_factor"}, NULL},
     {"glm4", read_glm4, {"partial_rotary_factor"}, NULL},
     {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},

@@ -272,6 +272,7 @@ static const struct {
     {"ernie4_5_moe", name_ernie4_5_moe},
     {"gemma3_text", name_gemma3},
     {"gemma4_text", name_gemma4},
+    {"gemma4_unified_text", name_gemma4},
     {"glm4", name_glm4},
     {"granitemoe", name_granitemoe},
     {"granitemoehybrid", name_granite4},

@@ -341,6 +341,11 @@ static void reads_gemma4(void **state) {
     c = from_json(GEMMA4_E "}}");
     assert_true(c.n_kv_heads == 1 && c.local_kv_heads == 1 && c.d_layer_input == 256 && !c.are_keys_values);
     assert_true(c.n_plain_layers == 3 && c.d_ff_plain == 6144 && c.d_ff == 12288 && !c.window[5]);
+    c = from_json(
+        "{\"model_type\":\"gemma4_unified\",\"text_config\":{\"model_type\":\"gemma4_unified_text\","
+        "\"hidden_size\":3840,\"num_kv_shared_layers\":2}}");
+    assert_true(c.window[0] == 1024 && !c.d_layer_input && !c.n_experts && c.n_layers_sharing == 2 && c.is_text_part);
+    c = from_json(GEMMA4_E "}}");
     static const int layers[] = {0, 1, 2, 2, 1, 1};
     for (int l = 0; l < 6; l++) assert_int_equal(c.kv_layer[l], layers[l]);
     assert_int_equal(ig_config_attention_layers(&c), 3);
