@@ -184,8 +184,8 @@ typedef struct ig_model_info {
     const char *name;         /* the model's own name, "" if it states none */
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab;
     int n_attention_layers; /* that have keys and values of their own, numbered by themselves where a layer is named */
-    int n_sharing_layers;   /* the last ones, if they read keys and values of these; the others carry a state from token
-                               to token */
+    int n_sharing_layers;   /* the last ones, if they read keys and values of these. What other layers there are carry a
+                               state from token to token */
     uint64_t state_bytes;   /* of all of these, a sequence's */
     int n_experts, n_experts_used;      /* of a layer, d_ff wide; for a token. 0: there are none */
     int n_expert_layers;                /* that have them */

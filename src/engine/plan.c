@@ -261,8 +261,11 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
     if (!s) s = plan_limit(p, err);
     if (!s && c->n_layers_sharing && p->tiers.n_dropping)
-        return ig_fail(err, IG_E_UNSUPPORTED,
-                       "%s: no entry is dropped for ever, since its last layers read those of others later", m->path);
+        return ig_fail(
+            err, IG_E_UNSUPPORTED,
+            "%s: a KV limit, and policies that drop entries, are not for it: its last layers read entries of others "
+            "later",
+            m->path);
     if (!s && p->o.shared) s = ig_cache_check(p->o.shared, p, err);
     p->tiers.share = p->o.cache.memory.n_sessions > 0 && !p->tiers.limit;
     if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);

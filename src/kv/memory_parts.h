@@ -208,8 +208,7 @@ static inline int ig_kv_heads(const ig_kv_memory *m, int layer) {
 
 /* Tables that a layer uses, and that of a KV head. */
 static inline int ig_kv_tables_of(const ig_kv_memory *m, int layer) {
-    int per_row = ig_kv_is_local(m, layer) ? m->heads_per_row : 1;
-    return (ig_kv_heads(m, layer) + per_row - 1) / per_row;
+    return ig_kv_heads(m, layer) / (ig_kv_is_local(m, layer) ? m->heads_per_row : 1);
 }
 
 static inline int ig_kv_table_of(const ig_kv_memory *m, int layer, int head) {

@@ -75,6 +75,18 @@ typedef struct ig_batch {
     void *tap_user;
 } ig_batch;
 
+/* The keys and values of a model's sequences. */
+static inline ig_kv_shape ig_config_kv_shape(const ig_config *c, int n_ctx, int n_batch) {
+    return (ig_kv_shape){.n_layers = ig_config_attention_layers(c),
+                         .n_kv_heads = c->n_kv_heads,
+                         .head_dim = c->head_dim,
+                         .n_ctx = n_ctx,
+                         .n_batch = n_batch,
+                         .local_kv_heads = c->local_kv_heads,
+                         .local_head_dim = c->local_head_dim,
+                         .window = c->window};
+}
+
 void ig_batch_init(ig_batch *b);
 void ig_batch_close(ig_batch *b);
 /* Makes it large enough for `need`, and for what it was made for before; after a failure it is as it was. */

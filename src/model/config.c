@@ -93,7 +93,11 @@ static ig_status check_local_heads(const ig_config *c, const ig_config_names *na
     int n = c->local_kv_heads, d = c->local_head_dim;
     if (!n) return IG_OK;
     if (c->n_recurrent || c->is_qkv_fused || c->has_attn_gate || c->head_norm == IG_HEAD_NORM_ALL)
-        return ig_fail(err, IG_E_UNSUPPORTED, "%s: layers with a window have other heads than the others", names->path);
+        return ig_fail(
+            err, IG_E_UNSUPPORTED,
+            "%s: layers with a window have other heads than the others, which is not supported where layers are "
+            "recurrent, have a gate, one matrix for q, k and v, or one norm of all heads",
+            names->path);
     if (c->n_heads % n || d < 8 || d % 8 || d > c->head_dim)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: layers with a window have %d heads of %d for keys, which must be a multiple of 8 and at "

@@ -9,7 +9,6 @@
 #include "device/device.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
-#include "kv/memory.h"
 
 enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 512, IG_MAX_EXPERTS = 512 };
 
@@ -150,17 +149,6 @@ static inline ig_layer_heads ig_config_heads(const ig_config *c) {
 
 /* Whether all layers that attend have heads alike, each its own keys and values. */
 static inline bool ig_config_is_uniform(const ig_config *c) { return !c->local_kv_heads && !c->n_layers_sharing; }
-
-static inline ig_kv_shape ig_config_kv_shape(const ig_config *c, int n_ctx, int n_batch) {
-    return (ig_kv_shape){.n_layers = ig_config_attention_layers(c),
-                         .n_kv_heads = c->n_kv_heads,
-                         .head_dim = c->head_dim,
-                         .n_ctx = n_ctx,
-                         .n_batch = n_batch,
-                         .local_kv_heads = c->local_kv_heads,
-                         .local_head_dim = c->local_head_dim,
-                         .window = c->window};
-}
 
 /* What attention gives of a token, or the outputs of a recurrence, whichever is wider. */
 static inline int ig_config_mixed(const ig_config *c) {
