@@ -18,7 +18,7 @@
 
 typedef enum ig_kv_type { IG_KV_F16, IG_KV_Q8, IG_KV_Q4, IG_KV_Q2, IG_KV_Q1, IG_KV_TYPES } ig_kv_type;
 
-enum { IG_KV_GROUP = 64, IG_KV_DIMS = 512 /* of a row, at most */ };
+enum { IG_KV_GROUP = 64, IG_KV_DIMS = 576 /* of a row, at most */ };
 
 /* The largest number that may be kept: packed with a step rounded up, 3 steps or more from its negative still round to
  * less than infinity. The one step of 1 bit must be below infinity itself, so that 1 bit keeps half of this at most. */

@@ -42,9 +42,9 @@ typedef struct ig_kv_traffic {
 } ig_kv_traffic;
 
 /* The K and V rows that attention of one KV head reads: token slots of a block table, all of them from
- * `first` on, or those listed. A block holds 2^shift slots: first all keys, then, v_offset bytes on, all values.
- * Packed rows have their lines apart, by block: those of its first slot's key, of its value, of the next slot's key,
- * and so on. */
+ * `first` on, or those listed. A block holds 2^shift slots: first all keys, then, v_offset bytes on, all values; or
+ * rows that are both, and v_offset is 0. Packed rows have their lines apart, by block: those of its first slot's key,
+ * of its value, of the next slot's key, and so on. */
 typedef struct ig_kv_view {
     const uint8_t *const *blocks;
     const uint32_t *number; /* of the sequence's blocks in `blocks` and in `lines`; NULL: block i is number i */

@@ -258,7 +258,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     set_shapes(p, m);
     s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, m, err);
-    p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
+    p->policy.block_tokens = ig_kv_block_tokens(&p->kv, p->tiers.type);
     if (!s) s = plan_limit(p, err);
     if (!s && c->n_layers_sharing && p->tiers.n_dropping)
         return ig_fail(

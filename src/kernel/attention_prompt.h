@@ -32,7 +32,7 @@ enum {
     PAIRS = GROUP / 2,
     GROUPS = IG_PROMPT_KEYS / GROUP,
     KEY_NORM = 32767,
-    QUERY_NORM = 65400, /* with rounding, (65400 + 12) (32767 + 12) < 2^31 for 512 dims */
+    QUERY_NORM = 65400, /* with rounding, (65400 + 12) (32767 + 12) < 2^31 for 576 dims */
     PEAK = 32767,       /* of a query's elements, and of weights */
     VALUE_PEAK = 16383,
     WEIGHT_SUM = 131000, /* with rounding, (131000 + 16) 16383 < 2^31 */

@@ -14,7 +14,7 @@
 
 enum {
     IG_SKETCH_CODES = 2 * IG_SKETCH_TOKENS * (int)sizeof(float), /* where the codes begin */
-    IG_SKETCH_DIMS = 512,                                        /* most dims of a key */
+    IG_SKETCH_DIMS = 576,                                        /* most dims of a key */
     IG_SKETCH_QUERIES = 16,                                      /* quantised at a time */
 };
 

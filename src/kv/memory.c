@@ -18,14 +18,28 @@ static const ig_kv_options in_ram = {0};
 
 /* ---- sizes ------------------------------------------------------------------- */
 
-/* The most tokens, a power of two, whose K and V fit one frame; no more than attention takes at a time. */
-static int block_shift(size_t row_bytes) {
+/* Rows of a slot. */
+static size_t count_rows(const ig_kv_shape *s) { return s->are_values_keys ? 1 : 2; }
+
+/* The most tokens, a power of two, whose rows fit a frame of a disk; no more than attention takes at a time. */
+static int block_shift(const ig_kv_shape *s, ig_kv_type type) {
+    size_t slot_bytes = count_rows(s) * ig_kv_row_bytes(type, s->head_dim);
     int shift = 0;
-    while (((size_t)2 << shift) * row_bytes * 2 <= IG_FRAME_BYTES && 2 << shift <= IG_ATTEND_UNIT) shift++;
+    while (((size_t)2 << shift) * slot_bytes <= IG_FRAME_BYTES && 2 << shift <= IG_ATTEND_UNIT) shift++;
     return shift;
 }
 
-int ig_kv_block_tokens(int head_dim, ig_kv_type type) { return 1 << block_shift(ig_kv_row_bytes(type, head_dim)); }
+int ig_kv_block_tokens(const ig_kv_shape *shape, ig_kv_type type) { return 1 << block_shift(shape, type); }
+
+/* Bytes of a block, and of the frame that it lies in: a disk and the system's pager move whole pages. */
+static size_t count_block_bytes(const ig_kv_shape *s, ig_kv_type type) {
+    return (count_rows(s) * ig_kv_row_bytes(type, s->head_dim)) << block_shift(s, type);
+}
+
+static size_t count_frame_bytes(const ig_kv_shape *s, const ig_kv_options *o) {
+    bool is_moved = o->disk_bytes || o->is_mapped || o->is_paged;
+    return is_moved ? IG_FRAME_BYTES : ig_round_up(count_block_bytes(s, o->type), IG_FRAME_ALIGNMENT);
+}
 
 /* Heads of layers that have others than most in a row. */
 static int count_side_by_side(const ig_kv_memory *m, const ig_kv_shape *s) {
@@ -57,7 +71,10 @@ static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_optio
     m->layer_tables = (size_t)s->n_kv_heads;
     for (int l = 0; l < s->n_layers; l++)
         if ((size_t)ig_kv_tables_of(m, l) > m->layer_tables) m->layer_tables = (size_t)ig_kv_tables_of(m, l);
-    m->shift = block_shift(m->row_bytes);
+    m->shift = block_shift(s, m->type);
+    m->v_offset = s->are_values_keys ? 0 : m->row_bytes << m->shift;
+    m->block_bytes = count_block_bytes(s, m->type);
+    m->frame_bytes = count_frame_bytes(s, o);
     m->piece_shift = m->shift > IG_UNIT_SHIFT ? m->shift : IG_UNIT_SHIFT;
     m->piece_blocks = (size_t)1 << (m->piece_shift - m->shift);
     m->sequence_pieces = ig_kv_pieces_for(m, s->n_ctx);
@@ -69,7 +86,7 @@ static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_optio
            ig_mul_size(&m->n_tables, (size_t)s->n_layers, m->layer_tables) &&
            ig_mul_size(&m->layer_blocks, m->layer_tables, m->table_len) &&
            ig_mul_size(n_blocks, m->n_tables, m->table_len) && *n_blocks < UINT32_MAX &&
-           ig_mul_size(&bytes, *n_blocks, IG_FRAME_BYTES + ig_kv_block_line_bytes(m) + 64);
+           ig_mul_size(&bytes, *n_blocks, m->frame_bytes + ig_kv_block_line_bytes(m) + 64);
 }
 
 static void lay_out_reading(ig_space *a, reading *r, size_t n) {
@@ -139,8 +156,7 @@ static size_t table_bytes(const ig_kv_memory *m, size_t n_blocks, size_t n_frame
 }
 
 uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *o) {
-    size_t row_bytes = ig_kv_row_bytes(o->type, shape->head_dim);
-    return (IG_FRAME_BYTES >> block_shift(row_bytes)) +
+    return (count_frame_bytes(shape, o) >> block_shift(shape, o->type)) +
            2 * ig_kv_row_lines(o->type, shape->head_dim) * sizeof(ig_kv_line);
 }
 
@@ -229,7 +245,7 @@ static ig_residency_shape copies_of(const ig_kv_memory *m, const ig_kv_options *
     return (ig_residency_shape){.n_layers = m->shape.n_layers,
                                 .n_heads = (int)m->layer_tables,
                                 .table_len = m->table_len,
-                                .block_bytes = (2 * m->row_bytes) << m->shift,
+                                .block_bytes = m->block_bytes,
                                 .line_bytes = ig_kv_block_line_bytes(m),
                                 .lines = m->lines,
                                 .n_dense_layers = o->n_pinned_layers,
@@ -249,7 +265,7 @@ uint64_t ig_kv_plan_let_go(const ig_kv_shape *shape, const ig_kv_options *option
     ig_kv_memory m = {0};
     size_t n_blocks, n_frames;
     ig_status s = measure(&m, &n_blocks, &n_frames, shape, options, NULL);
-    return s ? 0 : (uint64_t)ig_kv_windows_saved(&m) * IG_FRAME_BYTES;
+    return s ? 0 : (uint64_t)ig_kv_windows_saved(&m) * m.frame_bytes;
 }
 
 ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
@@ -258,7 +274,7 @@ ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_opti
     size_t n_blocks, n_frames;
     ig_status s = measure(&m, &n_blocks, &n_frames, shape, o, err);
     if (s) return s;
-    *bytes = (uint64_t)n_frames * IG_FRAME_BYTES;
+    *bytes = (uint64_t)n_frames * m.frame_bytes;
     if (o->disk_bytes)
         *bytes += table_bytes(&m, n_blocks, n_frames, o);
     else
@@ -328,7 +344,7 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
         s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers, o->ram_bytes - plain_bytes(m, o), err);
     if (!s)
         s = ig_frame_pool_open(&m->pool, m->device, o->is_paged ? IG_PLACE_PAGED : IG_PLACE_HOST, n_frames,
-                               m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
+                               m->frame_bytes, m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
     if (!s && o->disk_bytes) s = open_tier(m, n_blocks, n_frames, o, err);
     if (!s && ig_kv_has_own_memory(o->device) && !o->is_paged) {
         ig_residency_shape copies = copies_of(m, o);
@@ -364,7 +380,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
 int ig_kv_piece_tokens(const ig_kv_memory *m) { return 1 << m->piece_shift; }
 
 size_t ig_kv_piece_bytes(const ig_kv_memory *m) {
-    return tables_in_use(m) * m->piece_blocks * (IG_FRAME_BYTES + ig_kv_block_line_bytes(m));
+    return tables_in_use(m) * m->piece_blocks * (m->block_bytes + ig_kv_block_line_bytes(m));
 }
 
 size_t ig_kv_room(const ig_kv_memory *m) { return m->n_room; }
@@ -469,7 +485,7 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     out->n_kept_pieces = m->prefixes.n_kept;
     out->n_pieces = n_pieces - m->prefixes.n_kept;
     out->ram_bytes =
-        n_frames * IG_FRAME_BYTES + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
+        n_frames * m->frame_bytes + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
     *(ig_kv_has_own_memory(m->device) ? &out->vram_bytes : &out->ram_bytes) += ig_kv_states_bytes(m);
     if (m->pager) count_pages(m, out, n_frames);
     if (m->copies) out->bus = m->copies->total, out->vram_bytes += ig_residency_bytes(&m->copies->shape);

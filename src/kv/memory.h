@@ -4,8 +4,9 @@
  * and one budget of RAM and one of disk over all. It moves bytes; it never decides which entry matters (that is the
  * policy's part).
  *
- * A block is one 4 KiB frame: K, then V, of consecutive tokens of one KV head of one layer: 2^shift tokens, as 16-bit
- * floats 8 at head dimension 128, 16 at 64, packed to 8 or 4 bits twice or four times as many. The lines of packed rows
+ * A block is K, then V, of consecutive tokens of one KV head of one layer, or rows that are both: 2^shift tokens, as
+ * many as fit 4 KiB, as 16-bit floats 8 at head dimension 128, 16 at 64, packed to 8 or 4 bits twice or four times as
+ * many. A frame is 4 KiB where blocks go to a disk, else what a block takes. The lines of packed rows
  * stay in RAM, in a table by block. Where a layer's heads are narrower than others', a row holds several of its KV
  * heads side by side, and they share a block.
  *
@@ -26,7 +27,8 @@
 #include "kv/prefix_tree.h"
 
 typedef struct ig_kv_shape {
-    int n_layers, n_kv_heads, head_dim; /* head_dim: a multiple of 8, at most 512 */
+    int n_layers, n_kv_heads, head_dim; /* head_dim: a multiple of 8, at most IG_KV_DIMS */
+    bool are_values_keys;               /* a slot has one row, which is its key and its value */
     int n_ctx;                          /* most tokens of a sequence */
     int n_batch;                        /* most tokens added to a layer at once */
     /* Layers with a window, whose entries are not dropped, have these heads instead, no wider; 0: they do not. */
@@ -93,7 +95,7 @@ typedef struct ig_kv_stats {
 } ig_kv_stats;
 
 /* Tokens of a block. */
-int ig_kv_block_tokens(int head_dim, ig_kv_type type);
+int ig_kv_block_tokens(const ig_kv_shape *shape, ig_kv_type type);
 /* Bytes of RAM that a memory of this shape takes when full; refuses what open() would refuse. NULL options: all in RAM.
  */
 ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err);

@@ -105,6 +105,9 @@ struct ig_kv_memory {
     int piece_shift; /* tokens of a piece: 1 << piece_shift */
     ig_kv_type type;
     size_t row_bytes;       /* of one row of keys or values */
+    size_t v_offset;        /* from a key to its value */
+    size_t block_bytes;     /* of a block's rows */
+    size_t frame_bytes;     /* that it lies in */
     size_t slot_lines;      /* of both; 0: rows are not packed */
     int heads_per_row;      /* of layers with other heads than most */
     size_t n_tables;        /* layers x layer_tables */
@@ -231,7 +234,7 @@ static inline ig_kv_line *ig_kv_block_lines(const ig_kv_memory *m, size_t id) {
 }
 
 static inline uint32_t ig_kv_frame_number(const ig_kv_memory *m, const uint8_t *frame) {
-    return (uint32_t)((size_t)(frame - m->pool.frames) / IG_FRAME_BYTES);
+    return (uint32_t)((size_t)(frame - m->pool.frames) / m->frame_bytes);
 }
 
 /* The frame of a block that is about to be written: from now on the device's copy of the block, if there is one, is of

@@ -228,7 +228,7 @@ ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot) {
            id = ig_kv_block_id(kv, layer, ig_kv_table_of(m, layer, head), (size_t)slot >> m->shift);
     uint8_t *key = ig_kv_open_block(m, id) + in_block * m->row_bytes + own.at;
     return (ig_kv_row){.key = key,
-                       .value = key + (m->row_bytes << m->shift),
+                       .value = key + m->v_offset,
                        .lines = m->lines ? ig_kv_block_lines(m, id) + in_block * m->slot_lines + own.lines_at : NULL};
 }
 
@@ -242,7 +242,7 @@ ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int
         .is_ascending = !ig_kv_slots(kv, layer, head), /* lists are in the order of tokens */
         .shift = m->shift,
         .row_bytes = m->row_bytes,
-        .v_offset = m->row_bytes << m->shift,
+        .v_offset = m->v_offset,
         .at = own.at,
         .index = index,
         .first = first,
@@ -326,7 +326,7 @@ static ig_status copy_block(ig_kv *kv, size_t from, size_t to, ig_error *err) {
     ig_status s = ig_kv_take_frame(kv, &m->frames[to], err); /* first: it may be that of any other block */
     if (!s && m->tier) s = ig_kv_recall(kv, &from, 1, err);
     if (s) return s;
-    memcpy(ig_kv_open_block(m, to), m->frames[from], IG_FRAME_BYTES);
+    memcpy(ig_kv_open_block(m, to), m->frames[from], m->block_bytes);
     if (m->lines) memcpy(ig_kv_block_lines(m, to), ig_kv_block_lines(m, from), ig_kv_block_line_bytes(m));
     return IG_OK;
 }
@@ -460,16 +460,16 @@ void ig_kv_replace_piece(ig_kv *kv, int i, uint32_t piece) {
 /* Copies the frame and the lines of a block, which is in RAM; returns what follows in the buffer. */
 static uint8_t *copy_out(const ig_kv_memory *m, size_t id, uint8_t *buffer) {
     size_t n_lines = ig_kv_block_line_bytes(m);
-    memcpy(buffer, m->frames[id], IG_FRAME_BYTES);
-    if (n_lines) memcpy(buffer + IG_FRAME_BYTES, ig_kv_block_lines(m, id), n_lines);
-    return buffer + IG_FRAME_BYTES + n_lines;
+    memcpy(buffer, m->frames[id], m->block_bytes);
+    if (n_lines) memcpy(buffer + m->block_bytes, ig_kv_block_lines(m, id), n_lines);
+    return buffer + m->block_bytes + n_lines;
 }
 
 static const uint8_t *copy_in(const ig_kv_memory *m, size_t id, const uint8_t *buffer) {
     size_t n_lines = ig_kv_block_line_bytes(m);
-    memcpy(ig_kv_open_block(m, id), buffer, IG_FRAME_BYTES);
-    if (n_lines) memcpy(ig_kv_block_lines(m, id), buffer + IG_FRAME_BYTES, n_lines);
-    return buffer + IG_FRAME_BYTES + n_lines;
+    memcpy(ig_kv_open_block(m, id), buffer, m->block_bytes);
+    if (n_lines) memcpy(ig_kv_block_lines(m, id), buffer + m->block_bytes, n_lines);
+    return buffer + m->block_bytes + n_lines;
 }
 
 ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err) {
@@ -523,7 +523,7 @@ static void count_blocks(const ig_kv *kv, ig_kv_stats *out) {
             n_ram += m->frames[id] != NULL;
             n_disk += m->tier && m->blocks[id].slot;
         }
-    out->ram_bytes = n_ram * (IG_FRAME_BYTES + ig_kv_block_line_bytes(m));
+    out->ram_bytes = n_ram * (m->frame_bytes + ig_kv_block_line_bytes(m));
     out->disk_bytes = n_disk * IG_FRAME_BYTES;
 }
 

@@ -107,7 +107,7 @@ static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
             ig_device_drop(m->device, begin, (size_t)(end - begin));
             begin = frame;
         }
-        end = frame + IG_FRAME_BYTES;
+        end = frame + m->frame_bytes;
     }
     ig_device_drop(m->device, begin, (size_t)(end - begin));
 }

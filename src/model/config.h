@@ -10,7 +10,7 @@
 #include "format/gguf.h"
 #include "format/safetensors.h"
 
-enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 512, IG_MAX_EXPERTS = 512 };
+enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 576, IG_MAX_EXPERTS = 512 };
 
 typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER } ig_norm;
 /* Where a layer's norms are. */

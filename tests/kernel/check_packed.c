@@ -13,7 +13,7 @@
 
 enum { MOST_LINES = 8, MOST = 65280, ROWS = 37, ROWS_LONG = 140, MOST_SHAPE = CHECK_SHAPES + 3 };
 
-static const int dims[] = {8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 120, 128, 192, 256, 320, 512};
+static const int dims[] = {8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 120, 128, 192, 256, 320, 512, 576};
 
 static void fill_row(check *c, float *x, int d, int shape) {
     static const float odd[] = {NAN, INFINITY, -INFINITY, 65504.0f, -7e4f, 3e38f, -0.0f, 1e-42f, -6e-8f, 1};

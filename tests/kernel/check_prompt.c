@@ -198,7 +198,7 @@ static void fill(check *c, problem *p, int shape) {
 }
 
 static void check_precision(check *c) {
-    static const int dims[] = {8, 24, 64, 72, 80, 128, 256, 512};
+    static const int dims[] = {8, 24, 64, 72, 80, 128, 256, 512, 576};
     static const int queries[] = {24, 33, 47, 128};
     for (int shape = 0; shape < SHAPES; shape++)
         for (size_t i = 0; i < IG_COUNT(dims); i++) {

@@ -12,9 +12,9 @@
 #include "base/half.h"
 #include "check.h"
 
-enum { MOST_DIMS = 512, MOST_BLOCKS = 70, MOST_QUERIES = 33 };
+enum { MOST_DIMS = 576, MOST_BLOCKS = 70, MOST_QUERIES = 33 };
 
-static const int dims[] = {8, 16, 24, 40, 64, 80, 96, 128, 136, 256, 512};
+static const int dims[] = {8, 16, 24, 40, 64, 80, 96, 128, 136, 256, 512, 576};
 
 static double step_of(const uint8_t *block, int t) {
     uint16_t step;

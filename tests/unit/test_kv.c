@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/memory.h"
 #include "kv/store.h"
 
 static void resize(ig_kv *kv, const ig_kv_shape *s, int n) {
@@ -51,7 +52,7 @@ static void check_tokens(ig_kv *kv, const ig_kv_shape *s, const int32_t *index, 
             assert_int_equal(v.n, n);
             for (int i = 0; i < n; i++) {
                 int token = index ? index[i] : first + i;
-                uint16_t k[512], w[512];
+                uint16_t k[IG_KV_DIMS], w[IG_KV_DIMS];
                 memcpy(k, view_row(&v, i), v.row_bytes);
                 memcpy(w, view_row(&v, i) + v.v_offset, v.row_bytes);
                 for (int c = 0; c < s->head_dim; c++) {
@@ -64,7 +65,7 @@ static void check_tokens(ig_kv *kv, const ig_kv_shape *s, const int32_t *index, 
 
 static void rows_are_kept_at_every_head_dim(void **state) {
     (void)state;
-    static const int dims[] = {8, 32, 64, 72, 80, 96, 128, 256, 512};
+    static const int dims[] = {8, 32, 64, 72, 80, 96, 128, 256, 512, 576};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         ig_kv_shape s = {.n_layers = 2, .n_kv_heads = 3, .head_dim = dims[i], .n_ctx = 77, .n_batch = 50};
         static const int32_t some[] = {0, 1, 15, 16, 17, 40, 76};
@@ -148,6 +149,41 @@ static void packed_blocks_hold_more(void **state) {
         IG_E_ARG);
 }
 
+/* A row that is a key and its value takes the room of one, and a frame no more than its block. */
+static void rows_may_be_both(void **state) {
+    static const int dims[] = {40, 64, 576};
+    (void)state;
+    for (int type = IG_KV_F16; type < IG_KV_TYPES; type++)
+        for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+            ig_kv_shape s = {.n_layers = 2,
+                             .n_kv_heads = 1,
+                             .head_dim = dims[i],
+                             .are_values_keys = true,
+                             .n_ctx = 96,
+                             .n_batch = 96};
+            ig_kv_options o = {.type = (ig_kv_type)type};
+            size_t row_bytes = (size_t)dims[i] * 2 >> type;
+            uint64_t plan;
+            ig_kv *kv;
+            ig_error err = {0};
+            assert_int_equal(ig_kv_open(&kv, &s, &o, &err), IG_OK);
+            resize(kv, &s, 96);
+            for (int t = 0; t < 96; t++) {
+                assert_ptr_equal(ig_kv_at(kv, 1, 0, t).key, ig_kv_at(kv, 1, 0, t).value);
+                memset(ig_kv_at(kv, 1, 0, t).key, t, row_bytes);
+            }
+            ig_kv_view v = ig_kv_fetch(kv, 1, 0, NULL, 0, 96);
+            assert_int_equal(v.v_offset, 0);
+            for (int t = 0; t < 96; t++) assert_int_equal(view_row(&v, t)[row_bytes - 1], t);
+            size_t each = ig_round_up(row_bytes << v.shift, 64);
+            assert_int_equal(ig_kv_token_bytes(&s, &o),
+                             2 * ((each >> v.shift) + 2 * ig_kv_row_lines(o.type, dims[i]) * sizeof(ig_kv_line)));
+            assert_int_equal(ig_kv_plan(&plan, &s, &o, &err), IG_OK);
+            assert_true(ram_bytes(kv) == plan);
+            ig_kv_close(kv);
+        }
+}
+
 static void refuses_what_it_cannot_hold(void **state) {
     (void)state;
     ig_kv *kv;
@@ -167,9 +203,8 @@ static void refuses_what_it_cannot_hold(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_kept_at_every_head_dim),
-        cmocka_unit_test(cutting_back_frees_and_reuses),
-        cmocka_unit_test(packed_blocks_hold_more),
+        cmocka_unit_test(rows_are_kept_at_every_head_dim), cmocka_unit_test(cutting_back_frees_and_reuses),
+        cmocka_unit_test(packed_blocks_hold_more),         cmocka_unit_test(rows_may_be_both),
         cmocka_unit_test(refuses_what_it_cannot_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -268,8 +268,9 @@ void ig_cuda_decode(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts 
 /* ---- merging parts ---------------------------------------------------------------------- */
 
 enum {
-    MERGED = 256, /* parts of which the factors are in shared memory at a time, one of each thread */
-    UNDER_WAY = 8 /* numbers that a thread loads at a time */
+    MERGED = 256,  /* parts of which the factors are in shared memory at a time, one of each thread */
+    UNDER_WAY = 8, /* numbers that a thread loads at a time */
+    SUMS = (IG_KV_DIMS + MERGED - 1) / MERGED
 };
 
 /* The sum or the maximum of a number of each thread, warp by warp. `shared` [warps]; ends as it begins, with no thread
@@ -299,7 +300,7 @@ static __global__ void merge(ig_head_shape s, ig_cuda_parts p, ig_act_codes code
     const float *parts = result_at(&p, &s, job, head, 0);
     size_t each = (size_t)d + 2;
     float m = -INFINITY, l = 0, share = a->rest ? a->rest_share[head] : 0, *out = a->out + (size_t)head * (size_t)d;
-    float sum[IG_KV_DIMS / MERGED] = {};
+    float sum[SUMS] = {};
     for (int k = thread; k < n; k += MERGED) m = fmaxf(m, parts[(size_t)k * each]);
     m = over_block(m, board, true);
     for (int first = 0; first < n; first += MERGED) {
@@ -311,7 +312,7 @@ static __global__ void merge(ig_head_shape s, ig_cuda_parts p, ig_act_codes code
         }
         __syncthreads();
         for (int k = team; team < teams && k < end; k += UNDER_WAY * teams)
-            IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) if (at + j * MERGED < d) {
+            IG_UNROLL for (int j = 0; j < SUMS; j++) if (at + j * MERGED < d) {
                 float x[UNDER_WAY];
                 IG_UNROLL for (int u = 0; u < UNDER_WAY; u++) {
                     int own = k + u * teams;
@@ -329,7 +330,7 @@ static __global__ void merge(ig_head_shape s, ig_cuda_parts p, ig_act_codes code
         __syncthreads();
     }
     uint8_t *column = codes.act ? codes.act + (size_t)job * codes.stride : NULL;
-    if (team == 0) IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) {
+    if (team == 0) IG_UNROLL for (int j = 0; j < SUMS; j++) {
             int i = at + j * MERGED;
             if (i >= d) continue;
             float x = sum[j] / l;

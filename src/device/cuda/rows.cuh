@@ -44,7 +44,7 @@ static __device__ __forceinline__ ig_cuda_row ig_cuda_row_in(const ig_kv_view *v
     const ig_kv_line *lines = v->lines ? v->lines + (number << v->shift) * v->slot_lines : NULL;
     if ((size_t)at & 1) {
         at--;
-        lines = (const ig_kv_line *)(at + 2 * v->v_offset);
+        lines = (const ig_kv_line *)(at + (v->row_bytes << v->shift) + v->v_offset);
     }
     ig_cuda_row row = {at + within * v->row_bytes + v->at, lines ? lines + within * v->slot_lines + v->lines_at : NULL};
     return row;
