@@ -13,163 +13,6 @@
 #include "base/error.h"
 #include "base/half.h"
 
-enum {
-    SMALL = 4096, /* elements below which an elementwise operation is not shared out */
-    MAX_MATRICES = 32,
-    ROW_UNIT = 32,  /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
-    MOST_UNITS = 8, /* that a gemm's task takes: more rows would not be faster (matmul_amx.c) */
-};
-
-static ig_cpu_device *cpu(ig_device *d) { return (ig_cpu_device *)d; }
-
-/* ---- matrix products ------------------------------------------------------ */
-
-typedef struct matmul_job {
-    ig_cpu_device *d;
-    const float *x;
-    int n_rows, n_in, n_m;
-    int rows_per_prepare; /* of x, in a task that prepares them */
-    size_t act_stride;
-    ig_act form;
-    float *const *y;
-    const ig_matrix *const *m;
-    ig_matmul_fn fn[MAX_MATRICES];
-    size_t row_bytes[MAX_MATRICES];   /* of what fn reads */
-    int first_task[MAX_MATRICES + 1]; /* tasks of matrix i: first_task[i] .. first_task[i + 1] */
-    int rows_per_task[MAX_MATRICES];
-} matmul_job;
-
-static void prepare_task(void *arg, int task, int thread) {
-    matmul_job *j = arg;
-    (void)thread;
-    for (int r = task * j->rows_per_prepare; r < ig_min_int((task + 1) * j->rows_per_prepare, j->n_rows); r++)
-        j->d->k->act_prepare[j->form](j->d->act + (size_t)r * j->act_stride, j->x + (size_t)r * (size_t)j->n_in,
-                                      j->n_in);
-}
-
-static void add_bias(const matmul_job *j, const ig_matrix *m, float *y, int begin, int end) {
-    for (int r = 0; r < j->n_rows; r++)
-        j->d->k->add(y + (size_t)r * (size_t)m->n_out + begin, m->bias + begin, end - begin);
-}
-
-static void matmul_task(void *arg, int task, int thread) {
-    matmul_job *j = arg;
-    int i = 0;
-    while (task >= j->first_task[i + 1]) i++;
-    const ig_matrix *m = j->m[i];
-    int begin = (task - j->first_task[i]) * j->rows_per_task[i];
-    int end = ig_min_int(begin + j->rows_per_task[i], m->n_out);
-    ig_matmul args = {
-        .w = m->panels ? m->panels : m->w,
-        .row_bytes = j->row_bytes[i],
-        .n_in = m->n_in,
-        .act = j->d->act,
-        .act_stride = j->act_stride,
-        .n_cols = j->n_rows,
-        .out = j->y[i],
-        .out_stride = (size_t)m->n_out,
-        .scratch = j->d->thread_scratch + (size_t)thread * j->d->thread_bytes,
-    };
-    j->fn[i](&args, begin, end);
-    if (m->bias) add_bias(j, m, j->y[i], begin, end);
-}
-
-/* Cuts the rows of all matrices into tasks: several per thread, so that a thread that is late takes fewer. */
-static int cut_rows(matmul_job *j, bool few) {
-    int tasks = 0;
-    for (int i = 0; i < j->n_m; i++) {
-        const ig_matrix *m = j->m[i];
-        int units = (m->n_out + ROW_UNIT - 1) / ROW_UNIT;
-        int per_task = units / (j->d->n_threads * (few ? 4 : 3));
-        if (per_task > MOST_UNITS && !few) per_task = MOST_UNITS;
-        if (per_task < 1) per_task = 1;
-        if (j->d->n_threads == 1) per_task = units;
-        j->first_task[i] = tasks;
-        j->rows_per_task[i] = per_task * ROW_UNIT;
-        tasks += (m->n_out + j->rows_per_task[i] - 1) / j->rows_per_task[i];
-    }
-    j->first_task[j->n_m] = tasks;
-    return tasks;
-}
-
-static ig_act form_of(const ig_kernels *k, const ig_matrix *m, bool few) {
-    return few ? ig_kernels_act(m->type) : k->many_act[m->type];
-}
-
-static void choose_kernel(matmul_job *j, int i, bool few) {
-    const ig_kernels *k = j->d->k;
-    const ig_matrix *m = j->m[i];
-    const ig_panels *panels = &k->panels[m->type];
-    if (m->panels)
-        j->fn[i] = few ? panels->gemv : panels->gemm;
-    else
-        j->fn[i] = few ? k->gemv[m->type] : k->gemm[m->type];
-    j->row_bytes[i] = m->panels ? panels->bytes(m->n_in) / IG_PANEL_ROWS : m->row_bytes;
-}
-
-static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
-                       bool few) {
-    ig_cpu_device *d = cpu(dev);
-    matmul_job j = {.d = d, .x = x, .n_rows = n_rows, .n_in = m[0]->n_in, .y = y, .m = m, .n_m = n_m};
-    if (!n_rows) return;
-    pthread_mutex_lock(&d->turn);
-    /* Matrices of another activation form come in a second round (mixed types share an input in K-quant files only
-     * among quantised types, which all have one form). */
-    int done = 0;
-    while (done < n_m) {
-        j.form = form_of(d->k, m[done], few);
-        j.act_stride = d->k->act_bytes(j.form, j.n_in);
-        int n = 1;
-        while (done + n < n_m && n < MAX_MATRICES && form_of(d->k, m[done + n], few) == j.form) n++;
-        j.n_m = n;
-        j.y = y + done;
-        j.m = m + done;
-        for (int i = 0; i < n; i++) choose_kernel(&j, i, few);
-        int tasks = (size_t)n_rows * (size_t)j.n_in < SMALL ? 1 : ig_min_int(n_rows, 4 * d->n_threads);
-        j.rows_per_prepare = (n_rows + tasks - 1) / tasks;
-        ig_pool_run(d->pool, (n_rows + j.rows_per_prepare - 1) / j.rows_per_prepare, prepare_task, &j);
-        ig_pool_run(d->pool, cut_rows(&j, few), matmul_task, &j);
-        done += n;
-    }
-    pthread_mutex_unlock(&d->turn);
-}
-
-static bool cpu_few_as_many(const ig_device *dev, const ig_matrix *m) {
-    const ig_kernels *k = ((const ig_cpu_device *)dev)->k;
-    const ig_panels *panels = &k->panels[m->type];
-    return m->panels ? panels->gemv == panels->gemm : k->gemv[m->type] == k->gemm[m->type];
-}
-
-/* ---- panels --------------------------------------------------------------- */
-
-typedef struct panel_job {
-    const ig_panels *k;
-    const ig_matrix *m;
-    char *to;
-    size_t panel_bytes;
-} panel_job;
-
-static int count_panels(const ig_matrix *m) { return (m->n_out + IG_PANEL_ROWS - 1) / IG_PANEL_ROWS; }
-
-static size_t cpu_panel_bytes(ig_device *dev, const ig_matrix *m) {
-    const ig_panels *k = &cpu(dev)->k->panels[m->type];
-    return k->put ? (size_t)count_panels(m) * k->bytes(m->n_in) : 0;
-}
-
-static void put_panel_task(void *arg, int task, int thread) {
-    const panel_job *j = arg;
-    int row = task * IG_PANEL_ROWS;
-    (void)thread;
-    j->k->put(j->to + (size_t)task * j->panel_bytes, (const uint8_t *)j->m->w + (size_t)row * j->m->row_bytes,
-              j->m->row_bytes, ig_min_int(j->m->n_out - row, IG_PANEL_ROWS), j->m->n_in);
-}
-
-static void cpu_put_panels(ig_device *dev, void *to, const ig_matrix *m) {
-    const ig_panels *k = &cpu(dev)->k->panels[m->type];
-    panel_job j = {k, m, to, k->bytes(m->n_in)};
-    ig_pool_run(cpu(dev)->pool, count_panels(m), put_panel_task, &j);
-}
-
 /* ---- row and element operations --------------------------------------------- */
 
 typedef struct rows_job {
@@ -185,7 +28,7 @@ typedef struct rows_job {
 
 /* Runs fn over rows, shared out if the whole is worth it. */
 static void run_rows(rows_job *j, ig_task_fn fn, size_t elements) {
-    if (elements < SMALL) {
+    if (elements < IG_CPU_SMALL) {
         j->rows_per_task = j->n_rows;
         fn(j, 0, 0);
         return;
@@ -212,7 +55,7 @@ static void embed_task(void *arg, int task, int thread) {
 
 static void cpu_embed(ig_device *dev, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows,
                       bool add) {
-    rows_job j = {.d = cpu(dev), .y = out, .m = m, .scale = scale, .ids = ids, .flag = add, .n_rows = n_rows};
+    rows_job j = {.d = ig_cpu(dev), .y = out, .m = m, .scale = scale, .ids = ids, .flag = add, .n_rows = n_rows};
     pthread_mutex_lock(&j.d->turn);
     run_rows(&j, embed_task, (size_t)n_rows * (size_t)m->n_in);
     pthread_mutex_unlock(&j.d->turn);
@@ -233,8 +76,16 @@ static void norm_task(void *arg, int task, int thread) {
 
 static void cpu_norm(ig_device *dev, float *y, const float *x, const float *w, const float *b, int n_w, bool rms,
                      float eps, int n_rows, int n) {
-    rows_job j = {
-        .d = cpu(dev), .y = y, .x = x, .w = w, .b = b, .n_w = n_w, .flag = rms, .eps = eps, .n_rows = n_rows, .n = n};
+    rows_job j = {.d = ig_cpu(dev),
+                  .y = y,
+                  .x = x,
+                  .w = w,
+                  .b = b,
+                  .n_w = n_w,
+                  .flag = rms,
+                  .eps = eps,
+                  .n_rows = n_rows,
+                  .n = n};
     run_rows(&j, norm_task, (size_t)n_rows * (size_t)n);
 }
 
@@ -250,7 +101,7 @@ static void rope_task(void *arg, int task, int thread) {
 
 static void cpu_rope(ig_device *dev, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                      int head_dim) {
-    rows_job j = {.d = cpu(dev),
+    rows_job j = {.d = ig_cpu(dev),
                   .y = x,
                   .x = cs,
                   .n_rot = n_rot,
@@ -261,10 +112,10 @@ static void cpu_rope(ig_device *dev, float *x, const float *cs, int n_rot, bool 
     run_rows(&j, rope_task, (size_t)n_rows * (size_t)n_heads * (size_t)head_dim);
 }
 
-/* Elementwise: "rows" of SMALL elements. */
+/* Elementwise: "rows" of IG_CPU_SMALL elements. */
 static void flat_range(const rows_job *j, int task, size_t total, size_t *at, int *n) {
-    *at = (size_t)task * (size_t)j->rows_per_task * SMALL;
-    size_t left = total - *at, most = (size_t)j->rows_per_task * SMALL;
+    *at = (size_t)task * (size_t)j->rows_per_task * IG_CPU_SMALL;
+    size_t left = total - *at, most = (size_t)j->rows_per_task * IG_CPU_SMALL;
     *n = (int)(left < most ? left : most);
 }
 
@@ -344,7 +195,7 @@ static void peak_task(void *arg, int task, int thread) {
 }
 
 static void run_flat(flat_job *j, ig_device *dev, ig_task_fn fn, float *y, const float *x, size_t n) {
-    j->rows = (rows_job){.d = cpu(dev), .y = y, .x = x, .n_rows = (int)((n + SMALL - 1) / SMALL)};
+    j->rows = (rows_job){.d = ig_cpu(dev), .y = y, .x = x, .n_rows = (int)((n + IG_CPU_SMALL - 1) / IG_CPU_SMALL)};
     j->total = n;
     run_rows(&j->rows, fn, n);
 }
@@ -362,7 +213,7 @@ static void add_rows_task(void *arg, int task, int thread) {
 
 static void cpu_add_rows(ig_device *dev, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                          int n) {
-    rows_job j = {.d = cpu(dev), .y = y, .x = x, .w = shares, .ids = rows, .n_rows = n_rows, .n = n};
+    rows_job j = {.d = ig_cpu(dev), .y = y, .x = x, .w = shares, .ids = rows, .n_rows = n_rows, .n = n};
     run_rows(&j, add_rows_task, (size_t)n_rows * (size_t)n);
 }
 
@@ -392,13 +243,20 @@ static void cpu_clear(ig_device *dev, void *to, size_t n_bytes) {
     memset(to, 0, n_bytes);
 }
 
+static void cpu_copy_rows(ig_device *dev, float *to, size_t to_row, const float *from, size_t from_row, int n,
+                          int n_rows) {
+    (void)dev;
+    for (int r = 0; r < n_rows; r++)
+        memcpy(to + (size_t)r * to_row, from + (size_t)r * from_row, (size_t)n * sizeof *to);
+}
+
 static ig_status cpu_finish(ig_device *dev, ig_error *err) {
     (void)dev, (void)err;
     return IG_OK;
 }
 
 static void cpu_parallel(ig_device *dev, int n_tasks, ig_task_fn fn, void *arg) {
-    ig_pool_run(cpu(dev)->pool, n_tasks, fn, arg);
+    ig_pool_run(ig_cpu(dev)->pool, n_tasks, fn, arg);
 }
 
 static ig_pool_work cpu_worked(const ig_device *dev) { return ig_pool_worked(((const ig_cpu_device *)dev)->pool); }
@@ -407,17 +265,17 @@ static ig_pool_work cpu_worked(const ig_device *dev) { return ig_pool_worked(((c
 
 /* The two passes of the arena: sizes, then pointers. */
 static void lay_out(ig_cpu_device *d, const ig_device_need *need) {
-    size_t act = 0;
+    d->act_bytes = 0;
     for (int f = 0; f < IG_ACT_COUNT; f++) {
         size_t n = d->k->act_bytes((ig_act)f, need->max_in);
-        if (n > act) act = n;
+        if (n > d->act_bytes) d->act_bytes = n;
     }
     size_t thread = d->k->scratch_bytes(need->max_in), attention = ig_cpu_attention_thread_bytes(d->k, &need->heads);
     if (thread < attention) thread = attention;
     if (thread < (size_t)need->max_in * sizeof(float)) thread = (size_t)need->max_in * sizeof(float);
     d->thread_bytes = ig_round_up(thread, 4096) + IG_ALIGN * 3; /* odd multiple: threads do not share cache sets */
     d->partial_floats = ig_cpu_attention_partial_floats(need);
-    d->act = ig_arena_take(&d->arena, (size_t)need->max_rows * act);
+    d->act = ig_arena_take(&d->arena, (size_t)need->max_rows * d->act_bytes);
     d->thread_scratch = ig_arena_take(&d->arena, (size_t)d->n_threads * d->thread_bytes);
     d->partial = ig_arena_take(&d->arena, d->partial_floats * sizeof(float));
     d->chunks = ig_arena_take(&d->arena, ig_cpu_attention_chunk_bytes(d->k, need));
@@ -444,7 +302,7 @@ static void cpu_plan(const ig_device *dev, uint64_t bytes[IG_PLACES], const ig_d
 }
 
 static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_error *err) {
-    ig_cpu_device *d = cpu(dev);
+    ig_cpu_device *d = ig_cpu(dev);
     pthread_mutex_lock(&d->turn);
     ig_device_need want = {
         .max_rows = ig_max_int(d->have.max_rows, need->max_rows),
@@ -460,7 +318,7 @@ static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_erro
 }
 
 static size_t cpu_scratch_bytes(ig_device *dev) {
-    ig_cpu_device *d = cpu(dev);
+    ig_cpu_device *d = ig_cpu(dev);
     pthread_mutex_lock(&d->turn);
     size_t bytes = d->arena.size;
     pthread_mutex_unlock(&d->turn);
@@ -468,7 +326,7 @@ static size_t cpu_scratch_bytes(ig_device *dev) {
 }
 
 static void cpu_close(ig_device *dev) {
-    ig_cpu_device *d = cpu(dev);
+    ig_cpu_device *d = ig_cpu(dev);
     ig_pool_close(d->pool);
     ig_arena_close(&d->arena);
     pthread_mutex_destroy(&d->turn);
@@ -479,17 +337,19 @@ static const ig_device_ops cpu_ops = {
     .name = "cpu",
     .is_host = true,
     .close = cpu_close,
-    .panel_bytes = cpu_panel_bytes,
-    .put_panels = cpu_put_panels,
+    .panel_bytes = ig_cpu_panel_bytes,
+    .put_panels = ig_cpu_put_panels,
     .copy = cpu_copy,
     .clear = cpu_clear,
+    .copy_rows = cpu_copy_rows,
     .finish = cpu_finish,
     .reserve = cpu_reserve,
     .plan = cpu_plan,
     .scratch_bytes = cpu_scratch_bytes,
     .embed = cpu_embed,
-    .matmul = cpu_matmul,
-    .few_as_many = cpu_few_as_many,
+    .matmul = ig_cpu_matmul,
+    .matmul_heads = ig_cpu_matmul_heads,
+    .few_as_many = ig_cpu_few_as_many,
     .norm = cpu_norm,
     .rope = cpu_rope,
     .add = cpu_add,

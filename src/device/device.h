@@ -324,6 +324,17 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
     return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 3);
 }
 
+/* Products of heads: rows [head * of_head + first, + n) of m times the part of a row of x that begins at x + row *
+ * x_row
+ * + head * x_head go to y + row * y_row + head * y_head. */
+typedef struct ig_head_product {
+    const ig_matrix *m; /* no bias; with panels, of_head and first are multiples of 16 */
+    int n_heads, of_head, first, n;
+    const float *x;
+    float *y;
+    size_t x_row, x_head, y_row, y_head;
+} ig_head_product;
+
 typedef enum ig_activation {
     IG_SILU_GATED,    /* gate = silu(gate) * up */
     IG_SIGMOID_GATED, /* gate = sigmoid(gate) * up */
@@ -371,6 +382,8 @@ typedef struct ig_device_ops {
     /* n bytes from anywhere to anywhere; nothing if both are the same. */
     void (*copy)(ig_device *d, void *to, const void *from, size_t n_bytes);
     void (*clear)(ig_device *d, void *to, size_t n_bytes);
+    /* to[r][0..n) = from[r][0..n), rows that lie to_row and from_row floats apart. */
+    void (*copy_rows)(ig_device *d, float *to, size_t to_row, const float *from, size_t from_row, int n, int n_rows);
     /* A lane: copies from memory that the device has given, in the order of their calls, while operations run. Both
      * wait for each other only where that is said; marks are numbers below n_marks. close_lane() waits for what was
      * sent. */
@@ -399,6 +412,8 @@ typedef struct ig_device_ops {
      * not depend on n_rows, bitwise, but on `few`: made for single rows (decode), or for many (a prompt). */
     void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                    bool few);
+    /* The same of heads by themselves; p is taken at once. */
+    void (*matmul_heads)(ig_device *d, const ig_head_product *p, int n_rows, bool few);
     /* Whether rows of both kinds have the same bits, and may share a product with m. */
     bool (*few_as_many)(const ig_device *d, const ig_matrix *m);
     /* y[r] = norm of x[r], rows of n floats. b == NULL and rms: RMS norm, else layer norm. w, b [n_w][n] may be NULL:

@@ -13,254 +13,61 @@
 
 #include "base/compiler.h"
 #include "base/error.h"
-#include "base/half.h"
-#include "model/weight_names.h"
-
-typedef struct binder {
-    const ig_config *c;
-    const ig_gguf *g;
-    const ig_safetensors *st;
-    ig_weight_names names;
-    const char *path;
-    size_t n_tensors;
-    bool *used;    /* [n_tensors] */
-    int n_experts; /* of the layers so far */
-    ig_weights *w;
-    ig_status status; /* the first failure */
-    ig_error *err;
-} binder;
-
-typedef struct tensor_name {
-    char text[160];
-} tensor_name;
-
-static const ig_tensor *tensor_at(const binder *b, size_t i) {
-    return b->g ? ig_gguf_tensor_at(b->g, i) : ig_safetensors_tensor_at(b->st, i);
-}
-
-static const ig_tensor *find_tensor(const binder *b, const char *name) {
-    return b->g ? ig_gguf_tensor(b->g, name) : ig_safetensors_tensor(b->st, name);
-}
-
-/* prefix + part (for this layer, and this expert) + suffix. */
-static tensor_name make_expert_name(const binder *b, const char *part, int layer, int expert, const char *suffix) {
-    const int numbers[] = {layer, expert};
-    tensor_name n;
-    size_t at = (size_t)snprintf(n.text, sizeof n.text, "%s", b->names.prefix);
-    for (int i = 0; i < 2; i++) {
-        const char *number = strstr(part, "%d");
-        if (!number) break;
-        at += (size_t)snprintf(n.text + at, sizeof n.text - at, "%.*s%d", (int)(number - part), part, numbers[i]);
-        part = number + 2;
-    }
-    snprintf(n.text + at, sizeof n.text - at, "%s%s", part, suffix);
-    return n;
-}
-
-static tensor_name make_name(const binder *b, const char *part, int layer, const char *suffix) {
-    return make_expert_name(b, part, layer, 0, suffix);
-}
-
-/* "[576, 49152]", fastest first as stored. */
-static tensor_name shape_text(int n_dims, const uint64_t *dims) {
-    tensor_name n = {"["};
-    for (int d = 0; d < n_dims; d++) {
-        size_t at = strlen(n.text);
-        snprintf(n.text + at, sizeof n.text - at, "%s%llu", d ? ", " : "", (unsigned long long)dims[d]);
-    }
-    strcat(n.text, "]");
-    return n;
-}
-
-/* The tensor of this name with this shape, n_dims <= 3, marked as used. NULL after a failure, or if it is absent and
- * need not exist. */
-static const ig_tensor *take_tensor(binder *b, const char *name, int n_dims, const uint64_t *dims, bool required) {
-    const ig_tensor *t = b->status ? NULL : find_tensor(b, name);
-    if (!t) {
-        if (required && !b->status)
-            b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' is missing", b->path, name);
-        return NULL;
-    }
-    if (t->n_dims != n_dims || memcmp(t->dims, dims, (size_t)n_dims * sizeof *dims) != 0) {
-        b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' has shape %s, must be %s", b->path, name,
-                            shape_text(t->n_dims, t->dims).text, shape_text(n_dims, dims).text);
-        return NULL;
-    }
-    b->used[t - tensor_at(b, 0)] = true;
-    return t;
-}
-
-/* A number of a tensor of floats. */
-static float number_at(const ig_tensor *t, size_t i) {
-    uint16_t half;
-    float x;
-    if (t->type == IG_TYPE_F32) {
-        memcpy(&x, (const char *)t->data + i * sizeof x, sizeof x);
-        return x;
-    }
-    memcpy(&half, (const char *)t->data + i * sizeof half, sizeof half);
-    return t->type == IG_TYPE_F16 ? ig_f16_f32(half) : ig_bf16_f32(half);
-}
-
-/* Float values of n_rows rows of n elements, which go to columns if that is asked for; false if one is not finite. */
-static bool convert(float *to, const ig_tensor *t, size_t n_rows, size_t n, bool to_columns) {
-    bool is_finite = true;
-    for (size_t r = 0; r < n_rows; r++)
-        for (size_t i = 0; i < n; i++) {
-            float x = number_at(t, r * n + i);
-            to[to_columns ? i * n_rows + r : r * n + i] = x;
-            is_finite = is_finite && isfinite(x);
-        }
-    return is_finite;
-}
-
-/* n_vectors of n floats in the arena, from a tensor of these dims; NULL in the first walk, too. */
-static const float *bind_floats(binder *b, const char *name, int n_dims, const uint64_t *dims, size_t n_vectors,
-                                size_t n, bool to_columns, bool required) {
-    const ig_tensor *t = take_tensor(b, name, n_dims, dims, required);
-    if (!t) return NULL;
-    if (t->type != IG_TYPE_F32 && t->type != IG_TYPE_F16 && t->type != IG_TYPE_BF16) {
-        b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
-                            b->path, name, ig_type_get((uint32_t)t->type)->name);
-        return NULL;
-    }
-    float *to = ig_arena_take(&b->w->owned, n_vectors * n * sizeof *to);
-    if (to && !convert(to, t, n_vectors, n, to_columns)) {
-        b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' holds a value that is not finite", b->path, name);
-        return NULL;
-    }
-    return to;
-}
-
-/* n_dims 1 or 2. */
-static const float *bind_vectors(binder *b, const char *name, int n_dims, int n_vectors, int n, bool required) {
-    const uint64_t dims[] = {(uint64_t)n, (uint64_t)n_vectors};
-    return bind_floats(b, name, n_dims, dims, (size_t)n_vectors, (size_t)n, false, required);
-}
-
-static const float *bind_vector(binder *b, const char *name, int n, bool required) {
-    return bind_vectors(b, name, 1, 1, n, required);
-}
-
-static const float *bind_part_vector(binder *b, const char *part, int layer, const char *suffix, int n, bool required) {
-    return bind_vector(b, make_name(b, part, layer, suffix).text, n, required);
-}
-
-/* The first of n matrices without bias, of n_out rows each, one below the other; a tensor of one has no dimension for
- * their number. */
-static ig_matrix bind_first(binder *b, const char *name, int n_dims, int n, int n_out, int n_in) {
-    const uint64_t dims[] = {(uint64_t)n_in, (uint64_t)n_out, (uint64_t)n};
-    ig_matrix m = {0};
-    const ig_tensor *t = take_tensor(b, name, n_dims, dims, true);
-    if (!t) return m;
-    m = (ig_matrix){.w = t->data, .n_out = n_out, .n_in = n_in, .type = t->type};
-    m.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)t->type), (size_t)n_in);
-    return m;
-}
-
-/* A matrix without bias. */
-static ig_matrix bind_plain(binder *b, const char *name, int n_out, int n_in) {
-    return bind_first(b, name, 2, 1, n_out, n_in);
-}
-
-/* Rows [first, first + n) of a matrix. */
-static ig_matrix rows_of(ig_matrix m, int first, int n) {
-    if (m.w) m.w = (const uint8_t *)m.w + (size_t)first * m.row_bytes;
-    m.n_out = n;
-    return m;
-}
-
-/* Parts of a matrix, one below the other: part i has n_out[i] rows. */
-static void bind_parts(binder *b, const char *part, int layer, ig_matrix *const *parts, const int *n_out, int n,
-                       int n_in) {
-    int all = 0, row = 0;
-    for (int i = 0; i < n; i++) all += n_out[i];
-    ig_matrix m = bind_plain(b, make_name(b, part, layer, ".weight").text, all, n_in);
-    bool has_bias = find_tensor(b, make_name(b, part, 0, ".bias").text) != NULL;
-    const float *bias = has_bias ? bind_part_vector(b, part, layer, ".bias", all, true) : NULL;
-    for (int i = 0; i < n; row += n_out[i++]) {
-        *parts[i] = rows_of(m, row, n_out[i]);
-        if (bias) parts[i]->bias = bias + row;
-    }
-}
-
-/* A matrix of a layer. It has a bias in all layers or in none. */
-static ig_matrix bind_matrix(binder *b, const char *part, int layer, int n_out, int n_in) {
-    ig_matrix m = bind_plain(b, make_name(b, part, layer, ".weight").text, n_out, n_in);
-    if (find_tensor(b, make_name(b, part, 0, ".bias").text))
-        m.bias = bind_part_vector(b, part, layer, ".bias", n_out, true);
-    return m;
-}
-
-/* Weights of an RMS norm, times scale. */
-static const float *bind_part_scale(binder *b, const char *part, int layer, const char *suffix, int n, double scale) {
-    float *w = (float *)(uintptr_t)bind_part_vector(b, part, layer, suffix, n, true), offset = b->c->norm_offset;
-    for (int i = 0; w && i < n && (offset != 0 || scale != 1); i++) w[i] = (float)(scale * (double)(w[i] + offset));
-    return w;
-}
-
-static const float *bind_scale(binder *b, const char *part, int layer, int n, double scale) {
-    return bind_part_scale(b, part, layer, ".weight", n, scale);
-}
-
-static ig_norm_weights bind_norm(binder *b, const char *part, int layer, double scale) {
-    ig_norm_weights n = {.w = bind_scale(b, part, layer, b->c->d_model, scale)};
-    if (b->c->norm == IG_NORM_LAYER) n.b = bind_part_vector(b, part, layer, ".bias", b->c->d_model, true);
-    return n;
-}
+#include "model/weight_binder.h"
 
 /* One for all tokens. */
-static void bind_ffn(binder *b, ig_ffn *f, int i, int d_ff) {
+static void bind_ffn(ig_binder *b, ig_ffn *f, int i, int d_ff) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     if (c->is_gate_up_fused) {
-        bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, (int[]){d_ff, d_ff}, 2, c->d_model);
+        ig_bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, (int[]){d_ff, d_ff}, 2, c->d_model);
     } else {
-        if (ig_activation_is_gated(c->activation)) f->gate = bind_matrix(b, n->gate, i, d_ff, c->d_model);
-        f->up = bind_matrix(b, n->up, i, d_ff, c->d_model);
+        if (ig_activation_is_gated(c->activation)) f->gate = ig_bind_matrix(b, n->gate, i, d_ff, c->d_model);
+        f->up = ig_bind_matrix(b, n->up, i, d_ff, c->d_model);
     }
-    f->down = bind_matrix(b, n->down, i, c->d_model, d_ff);
+    f->down = ig_bind_matrix(b, n->down, i, c->d_model, d_ff);
 }
 
-static void bind_shared(binder *b, ig_ffn *f, int i) {
+static void bind_shared(ig_binder *b, ig_ffn *f, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     if (!c->d_ff_shared) return;
     if (c->is_gate_up_fused) {
         int rows[] = {c->d_ff_shared, c->d_ff_shared};
-        bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, rows, 2, c->d_model);
-        f->down = bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
+        ig_bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, rows, 2, c->d_model);
+        f->down = ig_bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
         return;
     }
-    if (ig_activation_is_gated(c->activation)) f->gate = bind_matrix(b, n->shared_gate, i, c->d_ff_shared, c->d_model);
-    f->up = bind_matrix(b, n->shared_up, i, c->d_ff_shared, c->d_model);
-    f->down = bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
+    if (ig_activation_is_gated(c->activation))
+        f->gate = ig_bind_matrix(b, n->shared_gate, i, c->d_ff_shared, c->d_model);
+    f->up = ig_bind_matrix(b, n->shared_up, i, c->d_ff_shared, c->d_model);
+    f->down = ig_bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
 }
 
 /* One row, which may be stored as a vector. */
-static ig_matrix bind_shared_gate(binder *b, int layer) {
-    tensor_name name = make_name(b, b->names.shared_share, layer, ".weight");
-    const ig_tensor *t = find_tensor(b, name.text);
-    return bind_first(b, name.text, t && t->n_dims == 1 ? 1 : 2, 1, 1, b->c->d_model);
+static ig_matrix bind_shared_gate(ig_binder *b, int layer) {
+    ig_tensor_name name = ig_bind_name(b, b->names.shared_share, layer, ".weight");
+    const ig_tensor *t = ig_bind_find(b, name.text);
+    return ig_bind_first(b, name.text, t && t->n_dims == 1 ? 1 : 2, 1, 1, b->c->d_model);
 }
 
 /* A matrix of expert number e. */
-static ig_matrix bind_expert(binder *b, const char *part, int layer, int e, int n_out, int n_in) {
+static ig_matrix bind_expert(ig_binder *b, const char *part, int layer, int e, int n_out, int n_in) {
     int n = b->c->n_experts;
-    tensor_name name = make_expert_name(b, part, layer, e, b->names.expert_suffix);
-    if (strstr(strstr(part, "%d") + 1, "%d")) return bind_plain(b, name.text, n_out, n_in);
-    ig_matrix all = bind_first(b, name.text, 3, n, n_out, n_in);
+    ig_tensor_name name = ig_bind_expert_name(b, part, layer, e, b->names.expert_suffix);
+    if (strstr(strstr(part, "%d") + 1, "%d")) return ig_bind_plain(b, name.text, n_out, n_in);
+    ig_matrix all = ig_bind_first(b, name.text, 3, n, n_out, n_in);
     if (all.w) all.w = (const uint8_t *)all.w + (size_t)e * ig_matrix_bytes(&all);
     return all;
 }
 
-static void bind_expert_ffn(binder *b, ig_ffn *f, int layer, int e) {
+static void bind_expert_ffn(ig_binder *b, ig_ffn *f, int layer, int e) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     if (n->expert_gate_up) {
         ig_matrix both = bind_expert(b, n->expert_gate_up, layer, e, 2 * c->d_ff, c->d_model);
-        f->gate = rows_of(both, 0, c->d_ff);
-        f->up = rows_of(both, c->d_ff, c->d_ff);
+        f->gate = ig_bind_rows(both, 0, c->d_ff);
+        f->up = ig_bind_rows(both, c->d_ff, c->d_ff);
     } else {
         if (ig_activation_is_gated(c->activation))
             f->gate = bind_expert(b, n->expert_gate, layer, e, c->d_ff, c->d_model);
@@ -270,31 +77,31 @@ static void bind_expert_ffn(binder *b, ig_ffn *f, int layer, int e) {
 }
 
 /* Of all experts' matrices of this name, where files have them one below the other: in all layers, or none. */
-static const float *bind_expert_biases(binder *b, const char *part, int layer, int n_out) {
-    if (!part || !find_tensor(b, make_name(b, part, 0, ".bias").text)) return NULL;
-    return bind_vectors(b, make_name(b, part, layer, ".bias").text, 2, b->c->n_experts, n_out, true);
+static const float *bind_expert_biases(ig_binder *b, const char *part, int layer, int n_out) {
+    if (!part || !ig_bind_find(b, ig_bind_name(b, part, 0, ".bias").text)) return NULL;
+    return ig_bind_vectors(b, ig_bind_name(b, part, layer, ".bias").text, 2, b->c->n_experts, n_out, true);
 }
 
 /* Some files have it as a matrix of one row. */
-static const float *bind_router_bias(binder *b, int layer) {
-    tensor_name name = make_name(b, b->names.router_bias, layer, "");
-    const ig_tensor *t = find_tensor(b, name.text);
+static const float *bind_router_bias(ig_binder *b, int layer) {
+    ig_tensor_name name = ig_bind_name(b, b->names.router_bias, layer, "");
+    const ig_tensor *t = ig_bind_find(b, name.text);
     if (!t || b->c->routing == IG_ROUTING_SOFTMAX) return NULL;
-    return bind_vectors(b, name.text, t->n_dims == 2 ? 2 : 1, 1, b->c->n_experts, true);
+    return ig_bind_vectors(b, name.text, t->n_dims == 2 ? 2 : 1, 1, b->c->n_experts, true);
 }
 
 /* The router gets the state at length 1, times its scales. */
-static void bind_norms_beside(binder *b, ig_layer *l, int i) {
+static void bind_norms_beside(ig_binder *b, ig_layer *l, int i) {
     const ig_weight_names *n = &b->names;
     const ig_config *c = b->c;
-    l->router_norm.w = bind_part_scale(b, n->router_scale, i, "", c->d_model, 1 / sqrt((double)c->d_model));
-    l->experts_norm = bind_norm(b, n->experts_norm, i, 1);
-    l->experts_norm_after = bind_norm(b, n->experts_norm_after, i, 1);
-    l->shared_norm_after = bind_norm(b, n->shared_norm_after, i, 1);
-    l->expert_scales = bind_part_vector(b, n->expert_scales, i, "", c->n_experts, true);
+    l->router_norm.w = ig_bind_part_scale(b, n->router_scale, i, "", c->d_model, 1 / sqrt((double)c->d_model));
+    l->experts_norm = ig_bind_norm(b, n->experts_norm, i, 1);
+    l->experts_norm_after = ig_bind_norm(b, n->experts_norm_after, i, 1);
+    l->shared_norm_after = ig_bind_norm(b, n->shared_norm_after, i, 1);
+    l->expert_scales = ig_bind_part_vector(b, n->expert_scales, i, "", c->n_experts, true);
 }
 
-static void bind_experts(binder *b, ig_layer *l, int i) {
+static void bind_experts(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     ig_ffn unused = {0};
@@ -307,7 +114,7 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
     }
     l->first_expert = b->n_experts;
     b->n_experts += c->n_experts;
-    l->router = bind_matrix(b, n->router, i, c->n_experts, c->d_model);
+    l->router = ig_bind_matrix(b, n->router, i, c->n_experts, c->d_model);
     if (c->is_shared_beside) bind_norms_beside(b, l, i);
     l->router_bias = bind_router_bias(b, i);
     bind_shared(b, &l->shared, i);
@@ -325,70 +132,70 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
 }
 
 /* Taps of a convolution, [channels][n_taps] in files. */
-static const float *bind_taps(binder *b, int layer) {
+static const float *bind_taps(ig_binder *b, int layer) {
     uint64_t n_taps = (uint64_t)b->c->recurrence.n_taps, channels = ig_recurrence_channels(&b->c->recurrence);
-    tensor_name name = make_name(b, b->names.taps, layer, ".weight");
+    ig_tensor_name name = ig_bind_name(b, b->names.taps, layer, ".weight");
     const uint64_t dims[] = {n_taps, b->g ? channels : 1, channels};
-    return bind_floats(b, name.text, b->g ? 2 : 3, dims, channels, n_taps, true, true);
+    return ig_bind_floats(b, name.text, b->g ? 2 : 3, dims, channels, n_taps, true, true);
 }
 
 /* n_rows times n numbers, which files may have in one row. */
-static const float *bind_numbers(binder *b, const char *part, int layer, int n_rows, int n) {
-    tensor_name name = make_name(b, part, layer, "");
-    const ig_tensor *t = find_tensor(b, name.text);
+static const float *bind_numbers(ig_binder *b, const char *part, int layer, int n_rows, int n) {
+    ig_tensor_name name = ig_bind_name(b, part, layer, "");
+    const ig_tensor *t = ig_bind_find(b, name.text);
     bool is_flat = t && t->n_dims == 1;
-    return is_flat ? bind_vector(b, name.text, n_rows * n, true) : bind_vectors(b, name.text, 2, n_rows, n, true);
+    return is_flat ? ig_bind_vector(b, name.text, n_rows * n, true) : ig_bind_vectors(b, name.text, 2, n_rows, n, true);
 }
 
 /* Hugging Face's files hold the logarithms. */
-static const float *bind_decay(binder *b, int layer, int n_heads) {
+static const float *bind_decay(ig_binder *b, int layer, int n_heads) {
     float *decay = (float *)(uintptr_t)bind_numbers(b, b->names.decay, layer, n_heads, 1);
     for (int h = 0; decay && !b->g && h < n_heads; h++) decay[h] = -expf(decay[h]);
     return decay;
 }
 
-static void bind_delta_net(binder *b, ig_recurrent *r, int i) {
+static void bind_delta_net(ig_binder *b, ig_recurrent *r, int i) {
     const ig_weight_names *n = &b->names;
     const ig_recurrence_shape *s = &b->c->recurrence;
     int d = b->c->d_model;
-    r->qkv = bind_matrix(b, n->mixed, i, (int)ig_recurrence_channels(s), d);
-    r->z = bind_matrix(b, n->mixed_gate, i, s->n_value_heads * s->value_dim, d);
-    r->beta = bind_matrix(b, n->beta, i, s->has_gate_pairs ? 2 * s->n_value_heads : s->n_value_heads, d);
-    if (!s->has_gate_pairs) r->alpha = bind_matrix(b, n->alpha, i, s->n_value_heads, d);
-    r->norm = bind_part_vector(b, n->mixed_norm, i, "", s->value_dim, true);
+    r->qkv = ig_bind_matrix(b, n->mixed, i, (int)ig_recurrence_channels(s), d);
+    r->z = ig_bind_matrix(b, n->mixed_gate, i, s->n_value_heads * s->value_dim, d);
+    r->beta = ig_bind_matrix(b, n->beta, i, s->has_gate_pairs ? 2 * s->n_value_heads : s->n_value_heads, d);
+    if (!s->has_gate_pairs) r->alpha = ig_bind_matrix(b, n->alpha, i, s->n_value_heads, d);
+    r->norm = ig_bind_part_vector(b, n->mixed_norm, i, "", s->value_dim, true);
 }
 
-static void bind_mamba(binder *b, ig_recurrent *r, int i) {
+static void bind_mamba(ig_binder *b, ig_recurrent *r, int i) {
     const ig_weight_names *n = &b->names;
     const ig_recurrence_shape *s = &b->c->recurrence;
     int channels = (int)ig_recurrence_channels(s), n_values = s->n_value_heads * s->value_dim;
-    bind_parts(b, n->mixed, i, (ig_matrix *[]){&r->z, &r->qkv, &r->alpha},
-               (int[]){n_values, channels, s->n_value_heads}, 3, b->c->d_model);
-    r->w.taps_bias = bind_part_vector(b, n->taps, i, ".bias", channels, false);
+    ig_bind_parts(b, n->mixed, i, (ig_matrix *[]){&r->z, &r->qkv, &r->alpha},
+                  (int[]){n_values, channels, s->n_value_heads}, 3, b->c->d_model);
+    r->w.taps_bias = ig_bind_part_vector(b, n->taps, i, ".bias", channels, false);
     r->w.skip = bind_numbers(b, n->skip, i, s->n_value_heads, 1);
     r->norm = bind_numbers(b, n->mixed_norm, i, s->n_key_heads, n_values / s->n_key_heads);
 }
 
-static void bind_convolution(binder *b, ig_recurrent *r, int i) {
+static void bind_convolution(ig_binder *b, ig_recurrent *r, int i) {
     int d = b->c->d_model;
-    bind_parts(b, b->names.mixed, i, (ig_matrix *[]){&r->beta, &r->z, &r->qkv}, (int[]){d, d, d}, 3, d);
+    ig_bind_parts(b, b->names.mixed, i, (ig_matrix *[]){&r->beta, &r->z, &r->qkv}, (int[]){d, d, d}, 3, d);
 }
 
-static void bind_recurrence(binder *b, ig_layer *l, int i) {
-    static void (*const kinds[])(binder * b, ig_recurrent * r, int i) = {
+static void bind_recurrence(ig_binder *b, ig_layer *l, int i) {
+    static void (*const kinds[])(ig_binder * b, ig_recurrent * r, int i) = {
         [IG_GATED_DELTA_NET] = bind_delta_net, [IG_MAMBA_2] = bind_mamba, [IG_SHORT_CONVOLUTION] = bind_convolution};
     const ig_recurrence_shape *s = &b->c->recurrence;
     ig_recurrent *r = &l->recurrent;
     kinds[s->kind](b, r, i);
     r->w.taps = bind_taps(b, i);
-    l->o = bind_matrix(b, b->names.mixed_out, i, b->c->d_model, s->n_value_heads * s->value_dim);
+    l->o = ig_bind_matrix(b, b->names.mixed_out, i, b->c->d_model, s->n_value_heads * s->value_dim);
     if (s->kind == IG_SHORT_CONVOLUTION) return;
     r->w.decay = bind_decay(b, i, s->n_value_heads);
-    r->w.decay_bias = bind_part_vector(b, b->names.decay_bias, i, "", s->n_value_heads, true);
+    r->w.decay_bias = ig_bind_part_vector(b, b->names.decay_bias, i, "", s->n_value_heads, true);
 }
 
 /* Of this layer; files call it number i. */
-static void bind_attention(binder *b, ig_layer *l, int layer, int i) {
+static void bind_attention(ig_binder *b, ig_layer *l, int layer, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     const ig_layer_heads heads = ig_config_heads(c);
@@ -397,61 +204,61 @@ static void bind_attention(binder *b, ig_layer *l, int layer, int i) {
     bool shares = layer >= c->n_layers - c->n_layers_sharing, has_values = !c->are_keys_values || c->window[layer];
     bool is_all = c->head_norm == IG_HEAD_NORM_ALL;
     if (c->is_qkv_fused) {
-        bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
+        ig_bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
     } else {
-        l->q = bind_matrix(b, n->q, i, c->is_gate_in_q ? 2 * n_q : n_q, c->d_model);
-        if (!shares) l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
-        if (!shares && has_values) l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
+        l->q = ig_bind_matrix(b, n->q, i, c->is_gate_in_q ? 2 * n_q : n_q, c->d_model);
+        if (!shares) l->k = ig_bind_matrix(b, n->k, i, n_kv, c->d_model);
+        if (!shares && has_values) l->v = ig_bind_matrix(b, n->v, i, n_kv, c->d_model);
     }
-    if (c->has_attn_gate && !c->is_gate_in_q) l->attn_gate = bind_matrix(b, n->attn_gate, i, n_q, c->d_model);
-    l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
+    if (c->has_attn_gate && !c->is_gate_in_q) l->attn_gate = ig_bind_matrix(b, n->attn_gate, i, n_q, c->d_model);
+    l->o = ig_bind_matrix(b, n->o, i, c->d_model, n_q);
     if (c->has_sink_scores) {
-        const float *sinks = bind_part_vector(b, n->sinks, i, "", c->n_heads, true);
+        const float *sinks = ig_bind_part_vector(b, n->sinks, i, "", c->n_heads, true);
         if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
     }
     if (c->head_norm == IG_HEAD_NORM_NONE) return;
-    l->q_norm = bind_scale(b, n->q_norm, i, is_all ? n_q : s->head_dim, 1);
-    if (!shares) l->k_norm = bind_scale(b, n->k_norm, i, is_all ? n_kv : s->head_dim, 1);
+    l->q_norm = ig_bind_scale(b, n->q_norm, i, is_all ? n_q : s->head_dim, 1);
+    if (!shares) l->k_norm = ig_bind_scale(b, n->k_norm, i, is_all ? n_kv : s->head_dim, 1);
 }
 
 /* What the layer gets of each token beside the state, and the scale of what it leaves. */
-static void bind_input(binder *b, ig_layer *l, int i) {
+static void bind_input(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
-    const float *scale = c->has_layer_scales ? bind_part_vector(b, n->layer_scale, i, "", 1, true) : NULL;
+    const float *scale = c->has_layer_scales ? ig_bind_part_vector(b, n->layer_scale, i, "", 1, true) : NULL;
     l->scale = scale ? *scale : 1;
     if (!c->d_layer_input) return;
-    l->input_gate = bind_matrix(b, n->input_gate, i, c->d_layer_input, c->d_model);
-    l->input_out = bind_matrix(b, n->input_out, i, c->d_model, c->d_layer_input);
-    l->input_norm_after = bind_norm(b, n->input_norm_after, i, 1);
+    l->input_gate = ig_bind_matrix(b, n->input_gate, i, c->d_layer_input, c->d_model);
+    l->input_out = ig_bind_matrix(b, n->input_out, i, c->d_model, c->d_layer_input);
+    l->input_norm_after = ig_bind_norm(b, n->input_norm_after, i, 1);
 }
 
-static void bind_layer(binder *b, ig_layer *l, int i) {
+static void bind_layer(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     bool are_before = c->norm_order != IG_NORMS_OF_PARTS, are_numbered = c->has_numbered_parts,
          are_after = c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_OF_PARTS;
     int first = are_numbered ? c->first_part[i] : i, second = are_numbered ? first + 1 : i;
     bind_input(b, l, i);
-    if (are_before) l->attn_norm = bind_norm(b, n->attn_norm, first, 1);
-    if (are_after) l->attn_norm_after = bind_norm(b, n->attn_norm_after, first, 1);
+    if (are_before) l->attn_norm = ig_bind_norm(b, n->attn_norm, first, 1);
+    if (are_after) l->attn_norm_after = ig_bind_norm(b, n->attn_norm_after, first, 1);
     if (c->is_recurrent[i])
         bind_recurrence(b, l, first);
     else
         bind_attention(b, l, i, first);
     if (c->has_no_ffn[i]) return;
-    if (are_before) l->ffn_norm = bind_norm(b, n->ffn_norm, second, 1);
-    if (are_after) l->ffn_norm_after = bind_norm(b, n->ffn_norm_after, second, 1);
+    if (are_before) l->ffn_norm = ig_bind_norm(b, n->ffn_norm, second, 1);
+    if (are_after) l->ffn_norm_after = ig_bind_norm(b, n->ffn_norm_after, second, 1);
     bind_experts(b, l, second);
 }
 
 /* Of "longrope" files hold two sets, of which the one for long contexts is used throughout. */
-static void bind_rope_factors(binder *b) {
+static void bind_rope_factors(ig_binder *b) {
     ig_weights *w = b->w;
     bool is_long = b->c->rope_blend == IG_BLEND_LONGROPE;
     const char *name = is_long ? "rope_factors_long.weight" : "rope_freqs.weight";
-    w->rope_factors = bind_vector(b, name, b->c->n_rot / 2, is_long);
-    if (is_long) bind_vector(b, "rope_factors_short.weight", b->c->n_rot / 2, false);
+    w->rope_factors = ig_bind_vector(b, name, b->c->n_rot / 2, is_long);
+    if (is_long) ig_bind_vector(b, "rope_factors_short.weight", b->c->n_rot / 2, false);
     for (int i = 0; w->rope_factors && i < b->c->n_rot / 2; i++)
         if (!(w->rope_factors[i] > 0) && !b->status)
             b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' holds %g, must be above 0", b->path, name,
@@ -459,43 +266,43 @@ static void bind_rope_factors(binder *b) {
 }
 
 /* The output matrix. */
-static void bind_head(binder *b) {
+static void bind_head(ig_binder *b) {
     const ig_config *c = b->c;
     if (b->w->is_tied) {
         b->w->head = b->w->embed;
         return;
     }
-    b->w->head = bind_plain(b, b->names.head, c->n_vocab, c->d_embed);
+    b->w->head = ig_bind_plain(b, b->names.head, c->n_vocab, c->d_embed);
 }
 
 /* What all layers get of a token beside the state is the mean of two, but for a factor of sqrt(2): of a table of
  * embeddings, and of norms of products, whose weights have the factor in them. */
-static void bind_inputs(binder *b) {
+static void bind_inputs(ig_binder *b) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     int all = c->n_layers * c->d_layer_input;
-    b->w->input_table = bind_plain(b, make_name(b, n->input_table, 0, ".weight").text, c->n_vocab, all);
-    b->w->input_in = bind_plain(b, make_name(b, n->input_in, 0, ".weight").text, all, c->d_model);
-    b->w->input_norm = bind_scale(b, n->input_norm, 0, c->d_layer_input, sqrt(0.5));
+    b->w->input_table = ig_bind_plain(b, ig_bind_name(b, n->input_table, 0, ".weight").text, c->n_vocab, all);
+    b->w->input_in = ig_bind_plain(b, ig_bind_name(b, n->input_in, 0, ".weight").text, all, c->d_model);
+    b->w->input_norm = ig_bind_scale(b, n->input_norm, 0, c->d_layer_input, sqrt(0.5));
 }
 
 /* One walk over the whole model. */
-static void bind_all(binder *b) {
+static void bind_all(ig_binder *b) {
     const ig_config *c = b->c;
     ig_weights *w = b->w;
     b->n_experts = 0;
     w->layers = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->layers);
     if (c->has_sink_scores) w->sink_scores = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->sink_scores);
-    w->embed = bind_plain(b, make_name(b, b->names.embed, 0, ".weight").text, c->n_vocab, c->d_embed);
+    w->embed = ig_bind_plain(b, ig_bind_name(b, b->names.embed, 0, ".weight").text, c->n_vocab, c->d_embed);
     if (c->learned_positions)
         w->positions =
-            bind_plain(b, make_name(b, "embed_positions", 0, ".weight").text, c->learned_positions, c->d_model);
+            ig_bind_plain(b, ig_bind_name(b, "embed_positions", 0, ".weight").text, c->learned_positions, c->d_model);
     if (c->d_embed != c->d_model) {
-        w->embed_in = bind_plain(b, make_name(b, "project_in", 0, ".weight").text, c->d_model, c->d_embed);
-        w->embed_out = bind_plain(b, make_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
+        w->embed_in = ig_bind_plain(b, ig_bind_name(b, "project_in", 0, ".weight").text, c->d_model, c->d_embed);
+        w->embed_out = ig_bind_plain(b, ig_bind_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
     }
     double logits = c->logit_cap > 0 ? c->logit_scale * c->logit_cap : c->logit_scale;
-    if (c->final_norm) w->final_norm = bind_norm(b, b->names.final_norm, 0, 1 / logits);
+    if (c->final_norm) w->final_norm = ig_bind_norm(b, b->names.final_norm, 0, 1 / logits);
     if (c->d_layer_input) bind_inputs(b);
     bind_head(b);
     if (b->g) bind_rope_factors(b);
@@ -506,18 +313,18 @@ static void bind_all(binder *b) {
 }
 
 /* Keys and values of layers that share those of others. */
-static bool is_left_of_sharing(const binder *b, const ig_tensor *t) {
+static bool is_left_of_sharing(const ig_binder *b, const ig_tensor *t) {
     const ig_weight_names *n = &b->names;
     const char *const parts[] = {n->k, n->v, n->k_norm};
     for (int l = b->c->n_layers - b->c->n_layers_sharing; l < b->c->n_layers; l++)
         for (size_t i = 0; i < IG_COUNT(parts); i++)
-            if (strcmp(t->name, make_name(b, parts[i], l, ".weight").text) == 0) return true;
+            if (strcmp(t->name, ig_bind_name(b, parts[i], l, ".weight").text) == 0) return true;
     return false;
 }
 
 /* Tensors that may be left over: layers that guess tokens ahead, what sees pictures, buffers that old checkpoints hold,
  * and copies of a tied embedding. */
-static bool is_harmless(const binder *b, const ig_tensor *t) {
+static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
     size_t length = strlen(t->name), n_prefix = strlen(b->names.prefix);
     static const char inv_freq[] = ".rotary_emb.inv_freq";
     bool is_prefixed = strncmp(t->name, b->names.prefix, n_prefix) == 0;
@@ -535,27 +342,27 @@ static bool is_harmless(const binder *b, const ig_tensor *t) {
            t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
 }
 
-static void check_unused(binder *b) {
+static void check_unused(ig_binder *b) {
     for (size_t i = 0; i < b->n_tensors && !b->status; i++) {
-        const ig_tensor *t = tensor_at(b, i);
+        const ig_tensor *t = ig_bind_tensor_at(b, i);
         if (!b->used[i] && !is_harmless(b, t))
             b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%.120s' is not used by architecture '%s'",
                                 b->path, t->name, b->c->architecture);
     }
 }
 
-static void count_bytes(binder *b) {
+static void count_bytes(ig_binder *b) {
     for (size_t i = 0; i < b->n_tensors; i++) {
-        const ig_tensor *t = tensor_at(b, i);
+        const ig_tensor *t = ig_bind_tensor_at(b, i);
         if (!b->used[i]) continue;
         b->w->stored_bytes += t->n_bytes;
         b->w->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
     }
 }
 
-static void check_types(binder *b) {
+static void check_types(ig_binder *b) {
     for (size_t i = 0; i < b->n_tensors && !b->status; i++) {
-        const ig_tensor *t = tensor_at(b, i);
+        const ig_tensor *t = ig_bind_tensor_at(b, i);
         const ig_type_info *type = ig_type_get((uint32_t)t->type);
         if (!type->is_computed)
             b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%.120s': type %s is not supported", b->path,
@@ -565,7 +372,7 @@ static void check_types(binder *b) {
 
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           ig_error *err) {
-    binder b = {.c = c, .g = g, .st = st, .w = out, .err = err};
+    ig_binder b = {.c = c, .g = g, .st = st, .w = out, .err = err};
     *out = (ig_weights){0};
     b.path = g ? ig_gguf_path(g) : ig_safetensors_path(st);
     b.n_tensors = g ? ig_gguf_n_tensors(g) : ig_safetensors_n_tensors(st);
@@ -573,7 +380,7 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     if (!b.used) return ig_fail_memory(err, "tensor list", b.n_tensors);
     ig_weight_names_choose(&b.names, c, g, st);
     /* Of a text part it can be stated in two places that differ. */
-    out->is_tied = c->tied || (c->is_text_part && !find_tensor(&b, b.names.head));
+    out->is_tied = c->tied || (c->is_text_part && !ig_bind_find(&b, b.names.head));
     check_types(&b);
     if (!b.status) bind_all(&b);
     if (!b.status) check_unused(&b);

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -45,10 +46,82 @@ static void products_of_no_rows(void **state) {
     for (int few = 0; few < 2; few++) d->ops->matmul(d, (float *[]){NULL}, (const ig_matrix *[]){&m}, 1, NULL, 0, few);
 }
 
+/* Weights of a type are made of bytes that its blocks may hold: scales of 16-bit floats near 1, small codes. */
+static void *make_weights(ig_type type, size_t n_bytes) {
+    uint8_t *w = malloc(n_bytes);
+    for (size_t i = 0; i < n_bytes; i++) w[i] = (uint8_t)(i * 37 % 101);
+    if (type == IG_TYPE_Q8_0)
+        for (size_t i = 0; i < n_bytes; i += 34) w[i] = 0, w[i + 1] = 0x2c;
+    if (type == IG_TYPE_F32)
+        for (size_t i = 0; i < n_bytes / 4; i++) ((float *)(void *)w)[i] = (float)(i % 13) - 6;
+    return w;
+}
+
+/* As products of each head's rows alone. */
+static void check_heads(ig_device *d, const ig_matrix *m, int n_heads, int first, int n, int n_rows, bool few) {
+    int of_head = m->n_out / n_heads, x_head = m->n_in + 8, y_head = n + 5;
+    size_t n_x = (size_t)(n_rows * n_heads * x_head), n_y = (size_t)(n_rows * n_heads * y_head);
+    float *x = malloc(n_x * sizeof *x), *y = calloc(n_y, sizeof *y);
+    float *one = malloc((size_t)(n_rows * m->n_in) * sizeof *one), *got = malloc((size_t)(n_rows * n) * sizeof *got);
+    for (size_t i = 0; i < n_x; i++) x[i] = (float)(i * 7919 % 1000) / 500 - 1;
+    ig_head_product p = {.m = m,
+                         .n_heads = n_heads,
+                         .of_head = of_head,
+                         .first = first,
+                         .n = n,
+                         .x = x + 8,
+                         .y = y + 5,
+                         .x_row = (size_t)(n_heads * x_head),
+                         .x_head = (size_t)x_head,
+                         .y_row = (size_t)(n_heads * y_head),
+                         .y_head = (size_t)y_head};
+    d->ops->matmul_heads(d, &p, n_rows, few);
+    for (int h = 0; h < n_heads; h++) {
+        int row = h * of_head + first;
+        ig_matrix part = *m;
+        part.n_out = n;
+        part.w = (const uint8_t *)m->w + (size_t)row * m->row_bytes;
+        part.panels = NULL;
+        d->ops->copy_rows(d, one, (size_t)m->n_in, p.x + (size_t)h * p.x_head, p.x_row, m->n_in, n_rows);
+        d->ops->matmul(d, &got, (const ig_matrix *[]){&part}, 1, one, n_rows, few);
+        for (int r = 0; r < n_rows; r++)
+            assert_memory_equal(p.y + (size_t)r * p.y_row + (size_t)h * p.y_head, got + r * n, (size_t)n * sizeof *got);
+    }
+    for (size_t i = 0; i < n_y; i += (size_t)y_head)
+        for (size_t k = 0; k < 5; k++) assert_true(y[i + k] == 0);
+    free(x), free(y), free(one), free(got);
+}
+
+static void products_of_heads(void **state) {
+    enum { HEADS = 5, OF_HEAD = 80, IN = 64, ROWS = 37 };
+    static const ig_type types[] = {IG_TYPE_F32, IG_TYPE_BF16, IG_TYPE_Q8_0};
+    ig_device *d = *state;
+    scratch_for(d, ROWS, 3 * IN, 8); /* of 37 rows less than of all heads */
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        ig_matrix m = {.n_out = HEADS * OF_HEAD, .n_in = IN, .type = types[t]};
+        m.row_bytes = ig_type_row_bytes(ig_type_get(m.type), IN);
+        void *w = make_weights(m.type, ig_matrix_bytes(&m));
+        m.w = w;
+        size_t n_panels = d->ops->panel_bytes(d, &m);
+        void *panels = n_panels ? aligned_alloc(64, (n_panels + 63) / 64 * 64) : NULL;
+        if (panels) d->ops->put_panels(d, panels, &m);
+        for (int few = 0; few < 2; few++)
+            for (int rows = 1; rows <= ROWS; rows += 9) {
+                check_heads(d, &m, HEADS, 0, OF_HEAD, rows, few);
+                check_heads(d, &m, HEADS, 21, 50, rows, few);
+                m.panels = panels;
+                check_heads(d, &m, HEADS, 16, 64, rows, few);
+                m.panels = NULL;
+            }
+        free(panels), free(w);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scratch_grows),
         cmocka_unit_test(products_of_no_rows),
+        cmocka_unit_test(products_of_heads),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

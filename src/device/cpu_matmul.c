@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU device's products of matrices: columns are prepared in the form that a matrix's type wants, then rows are
+ * shared out.
+ */
+#include <limits.h>
+
+#include "base/compiler.h"
+#include "device/cpu.h"
+
+enum {
+    MAX_MATRICES = 32,
+    ROW_UNIT = 32,  /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
+    MOST_UNITS = 8, /* that a gemm's task takes: more rows would not be faster (matmul_amx.c) */
+};
+
+/* ---- matrix products ------------------------------------------------------ */
+
+/* How a matrix is multiplied: the kernel, and what it reads. */
+typedef struct product {
+    ig_matmul_fn fn;
+    const void *w;
+    size_t row_bytes;
+} product;
+
+typedef struct matmul_job {
+    ig_cpu_device *d;
+    const float *x;
+    int n_rows, n_in, n_m;
+    int rows_per_prepare; /* of x, in a task that prepares them */
+    size_t act_stride;
+    ig_act form;
+    float *const *y;
+    const ig_matrix *const *m;
+    product product[MAX_MATRICES];
+    int first_task[MAX_MATRICES + 1]; /* tasks of matrix i: first_task[i] .. first_task[i + 1] */
+    int rows_per_task[MAX_MATRICES];
+} matmul_job;
+
+static void prepare_task(void *arg, int task, int thread) {
+    matmul_job *j = arg;
+    (void)thread;
+    for (int r = task * j->rows_per_prepare; r < ig_min_int((task + 1) * j->rows_per_prepare, j->n_rows); r++)
+        j->d->k->act_prepare[j->form](j->d->act + (size_t)r * j->act_stride, j->x + (size_t)r * (size_t)j->n_in,
+                                      j->n_in);
+}
+
+static void add_bias(const matmul_job *j, const ig_matrix *m, float *y, int begin, int end) {
+    for (int r = 0; r < j->n_rows; r++)
+        j->d->k->add(y + (size_t)r * (size_t)m->n_out + begin, m->bias + begin, end - begin);
+}
+
+static void matmul_task(void *arg, int task, int thread) {
+    matmul_job *j = arg;
+    int i = 0;
+    while (task >= j->first_task[i + 1]) i++;
+    const ig_matrix *m = j->m[i];
+    int begin = (task - j->first_task[i]) * j->rows_per_task[i];
+    int end = ig_min_int(begin + j->rows_per_task[i], m->n_out);
+    ig_matmul args = {
+        .w = j->product[i].w,
+        .row_bytes = j->product[i].row_bytes,
+        .n_in = m->n_in,
+        .act = j->d->act,
+        .act_stride = j->act_stride,
+        .n_cols = j->n_rows,
+        .out = j->y[i],
+        .out_stride = (size_t)m->n_out,
+        .scratch = j->d->thread_scratch + (size_t)thread * j->d->thread_bytes,
+    };
+    j->product[i].fn(&args, begin, end);
+    if (m->bias) add_bias(j, m, j->y[i], begin, end);
+}
+
+/* Cuts the rows of all matrices into tasks: several per thread, so that a thread that is late takes fewer. */
+static int cut_rows(matmul_job *j, bool few) {
+    int tasks = 0;
+    for (int i = 0; i < j->n_m; i++) {
+        const ig_matrix *m = j->m[i];
+        int units = (m->n_out + ROW_UNIT - 1) / ROW_UNIT;
+        int per_task = units / (j->d->n_threads * (few ? 4 : 3));
+        if (per_task > MOST_UNITS && !few) per_task = MOST_UNITS;
+        if (per_task < 1) per_task = 1;
+        if (j->d->n_threads == 1) per_task = units;
+        j->first_task[i] = tasks;
+        j->rows_per_task[i] = per_task * ROW_UNIT;
+        tasks += (m->n_out + j->rows_per_task[i] - 1) / j->rows_per_task[i];
+    }
+    j->first_task[j->n_m] = tasks;
+    return tasks;
+}
+
+static ig_act form_of(const ig_kernels *k, const ig_matrix *m, bool few) {
+    return few ? ig_kernels_act(m->type) : k->many_act[m->type];
+}
+
+static product product_of(const ig_kernels *k, const ig_matrix *m, bool few) {
+    const ig_panels *panels = &k->panels[m->type];
+    if (m->panels)
+        return (product){few ? panels->gemv : panels->gemm, m->panels, panels->bytes(m->n_in) / IG_PANEL_ROWS};
+    return (product){few ? k->gemv[m->type] : k->gemm[m->type], m->w, m->row_bytes};
+}
+
+void ig_cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
+                   bool few) {
+    ig_cpu_device *d = ig_cpu(dev);
+    matmul_job j = {.d = d, .x = x, .n_rows = n_rows, .n_in = m[0]->n_in, .y = y, .m = m, .n_m = n_m};
+    if (!n_rows) return;
+    pthread_mutex_lock(&d->turn);
+    /* Matrices of another activation form come in a second round (mixed types share an input in K-quant files only
+     * among quantised types, which all have one form). */
+    int done = 0;
+    while (done < n_m) {
+        j.form = form_of(d->k, m[done], few);
+        j.act_stride = d->k->act_bytes(j.form, j.n_in);
+        int n = 1;
+        while (done + n < n_m && n < MAX_MATRICES && form_of(d->k, m[done + n], few) == j.form) n++;
+        j.n_m = n;
+        j.y = y + done;
+        j.m = m + done;
+        for (int i = 0; i < n; i++) j.product[i] = product_of(d->k, m[i + done], few);
+        int tasks = (size_t)n_rows * (size_t)j.n_in < IG_CPU_SMALL ? 1 : ig_min_int(n_rows, 4 * d->n_threads);
+        j.rows_per_prepare = (n_rows + tasks - 1) / tasks;
+        ig_pool_run(d->pool, (n_rows + j.rows_per_prepare - 1) / j.rows_per_prepare, prepare_task, &j);
+        ig_pool_run(d->pool, cut_rows(&j, few), matmul_task, &j);
+        done += n;
+    }
+    pthread_mutex_unlock(&d->turn);
+}
+
+/* ---- products of heads ------------------------------------------------------ */
+
+typedef struct heads_job {
+    ig_cpu_device *d;
+    const ig_head_product *p;
+    ig_matmul args; /* but what a head has of its own */
+    ig_matmul_fn fn;
+    ig_act form;
+    int first_head, n_rows, rows_per_prepare, prepares_of_head, rows_per_task, tasks_of_head;
+} heads_job;
+
+/* Columns of heads from first_head on, [heads][n_rows]. */
+static uint8_t *head_columns(const heads_job *j, int i) {
+    return j->d->act + (size_t)i * (size_t)j->n_rows * j->args.act_stride;
+}
+
+static void prepare_heads_task(void *arg, int task, int thread) {
+    const heads_job *j = arg;
+    int i = task / j->prepares_of_head, begin = task % j->prepares_of_head * j->rows_per_prepare;
+    const float *x = j->p->x + (size_t)(j->first_head + i) * j->p->x_head;
+    (void)thread;
+    for (int r = begin; r < ig_min_int(begin + j->rows_per_prepare, j->n_rows); r++)
+        j->d->k->act_prepare[j->form](head_columns(j, i) + (size_t)r * j->args.act_stride, x + (size_t)r * j->p->x_row,
+                                      j->args.n_in);
+}
+
+static void multiply_heads_task(void *arg, int task, int thread) {
+    const heads_job *j = arg;
+    int i = task / j->tasks_of_head, begin = task % j->tasks_of_head * j->rows_per_task;
+    size_t head = (size_t)(j->first_head + i), row = head * (size_t)j->p->of_head + (size_t)j->p->first;
+    ig_matmul args = j->args;
+    args.w = (const uint8_t *)j->args.w + row * j->args.row_bytes;
+    args.act = head_columns(j, i);
+    args.out = j->p->y + head * j->p->y_head;
+    args.scratch = j->d->thread_scratch + (size_t)thread * j->d->thread_bytes;
+    j->fn(&args, begin, ig_min_int(begin + j->rows_per_task, j->p->n));
+}
+
+/* As many heads at a time as there is room for columns of; each is cut into tasks if heads alone are too few. */
+void ig_cpu_matmul_heads(ig_device *dev, const ig_head_product *p, int n_rows, bool few) {
+    ig_cpu_device *d = ig_cpu(dev);
+    const ig_matrix *m = p->m;
+    const product with = product_of(d->k, m, few);
+    heads_job j = {.d = d, .p = p, .fn = with.fn, .form = form_of(d->k, m, few), .n_rows = n_rows};
+    if (!n_rows) return;
+    pthread_mutex_lock(&d->turn);
+    j.args = (ig_matmul){.w = with.w,
+                         .row_bytes = with.row_bytes,
+                         .n_in = m->n_in,
+                         .act_stride = d->k->act_bytes(j.form, m->n_in),
+                         .n_cols = n_rows,
+                         .out_stride = p->y_row};
+    size_t room = (size_t)d->have.max_rows * d->act_bytes / ((size_t)n_rows * j.args.act_stride);
+    int at_once = ig_min_int(p->n_heads, room < INT_MAX ? (int)room : INT_MAX), parts = 4 * d->n_threads / at_once + 1;
+    j.rows_per_prepare = (n_rows + parts - 1) / parts;
+    j.prepares_of_head = (n_rows + j.rows_per_prepare - 1) / j.rows_per_prepare;
+    j.rows_per_task = ig_min_int((p->n / parts + ROW_UNIT) / ROW_UNIT, few ? INT_MAX : MOST_UNITS) * ROW_UNIT;
+    j.tasks_of_head = (p->n + j.rows_per_task - 1) / j.rows_per_task;
+    for (int n; j.first_head < p->n_heads; j.first_head += n) {
+        n = ig_min_int(at_once, p->n_heads - j.first_head);
+        ig_pool_run(d->pool, n * j.prepares_of_head, prepare_heads_task, &j);
+        ig_pool_run(d->pool, n * j.tasks_of_head, multiply_heads_task, &j);
+    }
+    pthread_mutex_unlock(&d->turn);
+}
+
+bool ig_cpu_few_as_many(const ig_device *dev, const ig_matrix *m) {
+    const ig_kernels *k = ((const ig_cpu_device *)dev)->k;
+    const ig_panels *panels = &k->panels[m->type];
+    return m->panels ? panels->gemv == panels->gemm : k->gemv[m->type] == k->gemm[m->type];
+}
+
+/* ---- panels --------------------------------------------------------------- */
+
+typedef struct panel_job {
+    const ig_panels *k;
+    const ig_matrix *m;
+    char *to;
+    size_t panel_bytes;
+} panel_job;
+
+static int count_panels(const ig_matrix *m) { return (m->n_out + IG_PANEL_ROWS - 1) / IG_PANEL_ROWS; }
+
+size_t ig_cpu_panel_bytes(ig_device *dev, const ig_matrix *m) {
+    const ig_panels *k = &ig_cpu(dev)->k->panels[m->type];
+    return k->put ? (size_t)count_panels(m) * k->bytes(m->n_in) : 0;
+}
+
+static void put_panel_task(void *arg, int task, int thread) {
+    const panel_job *j = arg;
+    int row = task * IG_PANEL_ROWS;
+    (void)thread;
+    j->k->put(j->to + (size_t)task * j->panel_bytes, (const uint8_t *)j->m->w + (size_t)row * j->m->row_bytes,
+              j->m->row_bytes, ig_min_int(j->m->n_out - row, IG_PANEL_ROWS), j->m->n_in);
+}
+
+void ig_cpu_put_panels(ig_device *dev, void *to, const ig_matrix *m) {
+    const ig_panels *k = &ig_cpu(dev)->k->panels[m->type];
+    panel_job j = {k, m, to, k->bytes(m->n_in)};
+    ig_pool_run(ig_cpu(dev)->pool, count_panels(m), put_panel_task, &j);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the binding of tensors (weights.c): finding one by its name, and checking what it is. The first failure
+ * stays, and what is bound from then on means nothing.
+ */
+#ifndef IG_MODEL_WEIGHT_BINDER_H
+#define IG_MODEL_WEIGHT_BINDER_H
+
+#include "model/weight_names.h"
+#include "model/weights.h"
+
+typedef struct ig_binder {
+    const ig_config *c;
+    const ig_gguf *g;
+    const ig_safetensors *st;
+    ig_weight_names names;
+    const char *path;
+    size_t n_tensors;
+    bool *used;    /* [n_tensors] */
+    int n_experts; /* of the layers so far */
+    ig_weights *w;
+    ig_status status; /* the first failure */
+    ig_error *err;
+} ig_binder;
+
+typedef struct ig_tensor_name {
+    char text[160];
+} ig_tensor_name;
+
+const ig_tensor *ig_bind_tensor_at(const ig_binder *b, size_t i);
+const ig_tensor *ig_bind_find(const ig_binder *b, const char *name);
+/* prefix + part (for this layer, and this expert) + suffix. */
+ig_tensor_name ig_bind_expert_name(const ig_binder *b, const char *part, int layer, int expert, const char *suffix);
+ig_tensor_name ig_bind_name(const ig_binder *b, const char *part, int layer, const char *suffix);
+/* The tensor of this name with this shape, n_dims <= 3, marked as used. NULL after a failure, or if it is absent and
+ * need not exist. */
+const ig_tensor *ig_bind_take(ig_binder *b, const char *name, int n_dims, const uint64_t *dims, bool required);
+/* n_vectors of n floats in the arena, from a tensor of these dims; NULL in the first walk, too. */
+const float *ig_bind_floats(ig_binder *b, const char *name, int n_dims, const uint64_t *dims, size_t n_vectors,
+                            size_t n, bool to_columns, bool required);
+/* n_dims 1 or 2. */
+const float *ig_bind_vectors(ig_binder *b, const char *name, int n_dims, int n_vectors, int n, bool required);
+const float *ig_bind_vector(ig_binder *b, const char *name, int n, bool required);
+const float *ig_bind_part_vector(ig_binder *b, const char *part, int layer, const char *suffix, int n, bool required);
+/* The first of n matrices without bias, of n_out rows each, one below the other; a tensor of one has no dimension for
+ * their number. */
+ig_matrix ig_bind_first(ig_binder *b, const char *name, int n_dims, int n, int n_out, int n_in);
+/* A matrix without bias. */
+ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in);
+/* Rows [first, first + n) of a matrix. */
+ig_matrix ig_bind_rows(ig_matrix m, int first, int n);
+/* Parts of a matrix, one below the other: part i has n_out[i] rows. */
+void ig_bind_parts(ig_binder *b, const char *part, int layer, ig_matrix *const *parts, const int *n_out, int n,
+                   int n_in);
+/* A matrix of a layer. It has a bias in all layers or in none. */
+ig_matrix ig_bind_matrix(ig_binder *b, const char *part, int layer, int n_out, int n_in);
+/* Weights of an RMS norm, times scale. */
+const float *ig_bind_part_scale(ig_binder *b, const char *part, int layer, const char *suffix, int n, double scale);
+const float *ig_bind_scale(ig_binder *b, const char *part, int layer, int n, double scale);
+ig_norm_weights ig_bind_norm(ig_binder *b, const char *part, int layer, double scale);
+
+#endif
