@@ -17,9 +17,9 @@ generation_config.json; of a model that is run from a GGUF file alone that file 
 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
-decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501). So do those with recurrences, whose
-norms enlarge what was rounded (qwen3.5, granite4-h, nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of
-1500, qwen3-next of 1300, nemotron-h-moe of 1900).
+decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501, deepseek2 of 5300, deepseek3 of
+10700, glm4-lite of 2300). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
+nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, nemotron-h-moe of 1900).
 """
 import json, os, sys
 import gguf
@@ -49,7 +49,9 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Qwen2_5_VLForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration,
                           Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, Qwen3_5Config,
                           Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM,
-                          Qwen3NextConfig, Qwen3NextForCausalLM)
+                          Qwen3NextConfig, Qwen3NextForCausalLM,
+                          DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM,
+                          Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -399,6 +401,43 @@ def build(name):
         cfg = Qwen3_5MoeTextConfig(**text, moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=6,
                                    num_experts_per_tok=2)
         return Qwen3_5MoeForCausalLM(cfg), torch.bfloat16
+    if name in ("deepseek2", "deepseek3", "glm4-lite"):  # latent attention
+        own = dict(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                   num_key_value_heads=4, qk_nope_head_dim=24, qk_rope_head_dim=8, moe_intermediate_size=32)
+        stretch = dict(rope_type="yarn", rope_theta=10000.0, factor=40.0, beta_fast=32.0, beta_slow=1.0,
+                       original_max_position_embeddings=64)
+        if name == "deepseek2":   # of V2-Lite: queries without a latent, experts by softmax
+            stretch.update(mscale=0.707, mscale_all_dim=0.707)
+            cfg = DeepseekV2Config(**own, kv_lora_rank=32, q_lora_rank=None, v_head_dim=16, first_k_dense_replace=1,
+                                   max_position_embeddings=2560, rope_parameters=stretch, n_routed_experts=8,
+                                   num_experts_per_tok=2, n_shared_experts=2, topk_method="greedy",
+                                   norm_topk_prob=False, routed_scaling_factor=1.0, n_group=1, topk_group=1,
+                                   scoring_func="softmax", moe_layer_freq=1)
+            model = DeepseekV2ForCausalLM(cfg)
+        elif name == "deepseek3":  # experts by sigmoids with biases, of the best groups alone
+            stretch.update(mscale=1.0, mscale_all_dim=1.0)
+            cfg = DeepseekV3Config(**own, kv_lora_rank=32, q_lora_rank=40, v_head_dim=16, first_k_dense_replace=1,
+                                   max_position_embeddings=2560, rope_parameters=stretch, n_routed_experts=16,
+                                   num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2,
+                                   norm_topk_prob=True, routed_scaling_factor=2.5, topk_method="noaux_tc",
+                                   scoring_func="sigmoid", moe_layer_freq=1)
+            model = DeepseekV3ForCausalLM(cfg)
+        else:                     # values wider than keys' part that does not rotate, no groups, no YaRN
+            cfg = Glm4MoeLiteConfig(**own, kv_lora_rank=64, q_lora_rank=32, v_head_dim=32, n_routed_experts=8,
+                                    num_experts_per_tok=3, n_shared_experts=1, n_group=1, topk_group=1,
+                                    norm_topk_prob=True, routed_scaling_factor=1.8, topk_method="noaux_tc",
+                                    first_k_dense_replace=1, max_position_embeddings=256,
+                                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0,
+                                                         partial_rotary_factor=1.0))
+            model = Glm4MoeLiteForCausalLM(cfg)
+        for part, x in list(model.named_parameters()) + list(model.named_buffers()):
+            if part.endswith("e_score_correction_bias"):
+                torch.nn.init.normal_(x, std=0.1)
+            elif part.endswith(("q_proj.weight", "q_b_proj.weight")):
+                x.data.mul_(6.0 if name == "glm4-lite" else 4.0)  # so that scores differ: YaRN makes them larger
+            elif part.endswith("mlp.gate.weight"):
+                x.data.mul_(2.0)  # so that experts differ by more than what is rounded
+        return model, torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -542,6 +581,9 @@ def published_rope_keys(path):
     config["rope_theta"] = rope.pop("rope_theta")
     kind = rope.get("rope_type", "default")
     config["rope_scaling"] = rope if kind != "default" else None
+    if config["model_type"] == "deepseek_v2":  # deepseek3 keeps what transformers adds
+        rope["type"] = rope.pop("rope_type")
+        del config["head_dim"], config["qk_head_dim"]
     json.dump(config, open(path, "w"), indent=2, sort_keys=True)
 
 
@@ -552,7 +594,8 @@ def main(out, first_seed=1000, only=()):
              "ernie4_5-moe", "granite4", "hy-v3", "mellum", "granite-swa", "afmoe", "gemma", "dots1",
              "solar-open",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
-             "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e"]
+             "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
+             "deepseek2", "deepseek3", "glm4-lite"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
