@@ -25,6 +25,17 @@ static void lay_out_mixed(ig_batch *b, const ig_config *c, size_t rows) {
     b->halves = ig_space_host(a, c->is_gate_in_q ? 2 * rows * heads * sizeof *b->halves : 0);
 }
 
+/* Latents of queries and of rows, and heads: their queries, then their values. */
+static void lay_out_latents(ig_batch *b, const ig_config *c, size_t rows) {
+    const ig_latent_shape *s = &c->latent;
+    size_t each = (size_t)ig_max_int(s->key_dim + c->n_rot, s->value_dim) * sizeof(float);
+    if (!s->kv_rank) return;
+    b->q_latent = ig_space_device(&b->space, rows * (size_t)s->q_rank * sizeof(float));
+    b->latent = ig_space_device(&b->space, rows * (size_t)s->kv_rank * sizeof(float));
+    b->rotating = ig_space_device(&b->space, rows * (size_t)c->n_rot * sizeof(float));
+    b->heads = ig_space_device(&b->space, rows * (size_t)c->n_heads * each);
+}
+
 /* What layers get of tokens beside the state. */
 static void lay_out_inputs(ig_batch *b, const ig_config *c, size_t rows) {
     ig_space *a = &b->space;
@@ -52,6 +63,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->gate = c->has_attn_gate ? ig_space_device(a, rows * heads * sizeof(float)) : NULL;
     lay_out_mixed(b, c, rows);
     lay_out_inputs(b, c, rows);
+    lay_out_latents(b, c, rows);
     b->y = ig_space_device(a, rows * d * sizeof(float));
     b->wide = ig_space_device(a, wide * sizeof(float));
     ig_routes_lay_out(a, &b->routes, c, need->max_rows, b->ffn_rows);
@@ -70,8 +82,11 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
 }
 
 static ig_device_need device_need(const ig_config *c, const ig_step_need *need) {
+    const ig_latent_shape *latent = &c->latent;
     int widest = ig_max_int(ig_max_int(ig_config_widest_ff(c), ig_config_mixed(c)),
                             ig_max_int(ig_max_int(c->d_model, c->d_embed), c->d_layer_input));
+    widest =
+        ig_max_int(widest, ig_max_int(latent->q_rank, c->n_heads * ig_max_int(latent->key_dim, latent->value_dim)));
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_entries = need->n_ctx,

@@ -51,6 +51,8 @@ typedef struct ig_batch {
     float *gates;               /* [2][max_rows][n_value_heads] of their states */
     ig_recurrence *recurrences; /* [max_rows] the host's: of segments, in the next layer that has one */
     int32_t *halves;            /* [2][max_rows n_heads] of rows of queries with their gates: numbers of either */
+    float *q_latent, *latent;   /* [max_rows][q_rank], [max_rows][kv_rank] of layers with latents; their keys' */
+    float *rotating, *heads;    /* [max_rows][n_rot], and [max_rows][n_heads][key_dim n_rot, or value_dim] */
     float *inputs;              /* [max_rows][n_layers][d_layer_input] what layers get of tokens beside the state */
     float *input[2];            /* [max_rows][d_layer_input] each, of a layer: those, and what gates them */
     int32_t *input_rows;        /* [n_layers][max_rows] the host's: numbers of a layer's rows in `inputs` */
@@ -80,6 +82,7 @@ static inline ig_kv_shape ig_config_kv_shape(const ig_config *c, int n_ctx, int 
     return (ig_kv_shape){.n_layers = ig_config_attention_layers(c),
                          .n_kv_heads = c->n_kv_heads,
                          .head_dim = c->head_dim,
+                         .are_values_keys = c->latent.kv_rank > 0,
                          .n_ctx = n_ctx,
                          .n_batch = n_batch,
                          .local_kv_heads = c->local_kv_heads,

@@ -106,6 +106,22 @@ static ig_status check_local_heads(const ig_config *c, const ig_config_names *na
     return IG_OK;
 }
 
+/* Of heads that make keys and values of a latent, and of groups of experts. */
+static ig_status check_latent(const ig_config *c, const ig_config_names *names, ig_error *err) {
+    const ig_latent_shape *s = &c->latent;
+    if (s->kv_rank % 16 || s->value_dim % 16 || s->key_dim % 8 || c->n_rot % 8)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: latents of %d with values of %d, keys of %d and %d that rotate: the first two must be "
+                       "multiples of 16, the others of 8",
+                       names->path, s->kv_rank, s->value_dim, s->key_dim, c->n_rot);
+    if (c->n_expert_groups < 2) return IG_OK;
+    if (c->n_experts % c->n_expert_groups || c->n_groups_used < 1 ||
+        c->n_experts_used > c->n_experts / c->n_expert_groups * c->n_groups_used)
+        return ig_fail(err, IG_E_FORMAT, "%s: %d of %d experts cannot be chosen from %d of %d groups", names->path,
+                       c->n_experts_used, c->n_experts, c->n_groups_used, c->n_expert_groups);
+    return IG_OK;
+}
+
 int ig_config_expert_layers(const ig_config *c) {
     int n = 0;
     for (int l = c->n_plain_layers; l < c->n_layers; l++) n += c->n_experts && !c->has_no_ffn[l];
@@ -141,6 +157,7 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (!s) s = check_recurrence(c, names, err);
     if (!s) s = number_layers(c, names, err);
     if (!s) s = check_local_heads(c, names, err);
+    if (!s && c->latent.kv_rank) s = check_latent(c, names, err);
     if (s) return s;
     if (!c->d_embed) c->d_embed = c->d_model;
     if (c->rope_linear == 0) c->rope_linear = 1;

@@ -43,6 +43,16 @@ typedef enum ig_rope_set {
 /* How the frequencies between those that are kept and those that are divided go from one to the other. */
 typedef enum ig_rope_blend { IG_BLEND_NONE, IG_BLEND_LLAMA3, IG_BLEND_YARN, IG_BLEND_LONGROPE } ig_rope_blend;
 
+/* Latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): of a token one row is kept, of what rotates and of a
+ * latent, from which each head makes a key and a value. Attention itself is computed with the rows, which are keys and
+ * values of one head for all queries: a head's part of the first projection is multiplied into its queries, and its
+ * part of the second into what attention gives. */
+typedef struct ig_latent_shape {
+    int kv_rank;            /* of the latent; 0: there is none */
+    int q_rank;             /* queries are made of a latent of this width; 0: of the state */
+    int key_dim, value_dim; /* of a head: of the key what is made of the latent */
+} ig_latent_shape;
+
 typedef struct ig_config {
     char architecture[64]; /* "llama", "qwen3", ... as the file has it */
     char name[128];
@@ -71,12 +81,13 @@ typedef struct ig_config {
     bool is_shared_gated; /* what that gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
     /* That has norms of its own, and so have the experts and the router: each reads the state (Gemma 4). */
     bool is_shared_beside;
-    ig_routing routing;   /* with experts */
-    double expert_scale;  /* of all shares; 1: nothing */
-    bool has_attn_gate;   /* sigmoids of one more projection multiply what attention gives (Trinity) */
-    bool is_gate_in_q;    /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
-    bool are_keys_values; /* where there is no window, values are what keys are made of (Gemma 4) */
-    bool norms_values;    /* RMS norms of each head's values, without weights */
+    ig_routing routing;                 /* with experts */
+    int n_expert_groups, n_groups_used; /* experts are of the best groups alone; 0 or 1 group: of all */
+    double expert_scale;                /* of all shares; 1: nothing */
+    bool has_attn_gate;                 /* sigmoids of one more projection multiply what attention gives (Trinity) */
+    bool is_gate_in_q;                  /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
+    bool are_keys_values;               /* where there is no window, values are what keys are made of (Gemma 4) */
+    bool norms_values;                  /* RMS norms of each head's values, without weights */
     /* The last layers, which have queries alone, and the keys and values of the last layer before them that has a
      * window, or none, as they do (Gemma 4 E2B). */
     int n_layers_sharing;
@@ -110,6 +121,7 @@ typedef struct ig_config {
     int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
     double attn_scale;         /* of scores; 1 / sqrt(head_dim) unless stated */
+    ig_latent_shape latent;    /* rows are [n_rot of a key that rotates][kv_rank of the latent] */
     /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4, LFM2); the others are numbered by themselves
      * where keys and values are concerned. */
     bool is_recurrent[IG_MAX_LAYERS];
@@ -148,7 +160,9 @@ static inline ig_layer_heads ig_config_heads(const ig_config *c) {
 }
 
 /* Whether all layers that attend have heads alike, each its own keys and values. */
-static inline bool ig_config_is_uniform(const ig_config *c) { return !c->local_kv_heads && !c->n_layers_sharing; }
+static inline bool ig_config_is_uniform(const ig_config *c) {
+    return !c->local_kv_heads && !c->n_layers_sharing && !c->latent.kv_rank;
+}
 
 /* What attention gives of a token, or the outputs of a recurrence, whichever is wider. */
 static inline int ig_config_mixed(const ig_config *c) {

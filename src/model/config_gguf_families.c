@@ -278,22 +278,37 @@ static void read_qwen3moe(ig_section *r, ig_config *c) {
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
-/* And what their shares add up to. */
-static void read_sigmoid_shares(ig_section *r, ig_config *c) {
+/* What shares add up to. */
+static void read_scale(ig_section *r, ig_config *c) {
     bool is_normed = false;
     c->expert_scale = ig_section_scale(r, "expert_weights_scale", 1);
     ig_gguf_bool(r->g, ig_section_name(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
     c->is_share_of_all = !is_normed;
+}
+
+static void read_sigmoid_shares(ig_section *r, ig_config *c) {
+    read_scale(r, c);
     read_sigmoid_experts(r, c);
 }
 
 /* The first layers have no experts, and the last one of a file may guess tokens ahead. */
-static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
+static void read_widths(ig_section *r, ig_config *c, int n_plain) {
     c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
     c->n_layers -= c->n_layers_left_out;
     ig_config_set_plain_layers(c, n_plain);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
     c->d_ff_shared = c->d_ff * ig_section_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
+}
+
+void ig_section_read_later_experts(ig_section *r, ig_config *c) {
+    read_widths(r, c, read_n_plain(r, c));
+    read_scale(r, c);
+    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    ig_section_read_experts(r, c);
+}
+
+static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
+    read_widths(r, c, n_plain);
     read_sigmoid_shares(r, c);
 }
 
@@ -425,6 +440,12 @@ static void read_smollm3(ig_section *r, ig_config *c) {
 static const ig_gguf_family families[] = {
     {"afmoe", IG_ROPE_HALF, read_afmoe, {LATER_EXPERT_KEYS}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
+    {"deepseek2",
+     IG_ROPE_ADJACENT,
+     ig_gguf_read_deepseek2,
+     {LATER_EXPERT_KEYS, "attention.key_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank",
+      "attention.value_length", "attention.value_length_mla", "expert_group_count", "expert_group_used_count",
+      "rope.scaling.yarn_log_multiplier"}},
     {"dots1", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
     {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
     {"ernie4_5-moe",

@@ -63,6 +63,13 @@ void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_
 /* How much of a head is rotated, stated in one of two places. */
 int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent);
 
+/* The same of later models, whose first layers, n_plain unless that is stated, have none. */
+void ig_hf_read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed);
+
+/* config_latent.c */
+void ig_hf_read_deepseek_v2(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_deepseek_v3(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c);
 /* config_gemma4.c */
 extern const ig_config ig_hf_gemma4_sizes;
 void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c);

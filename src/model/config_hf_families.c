@@ -83,6 +83,11 @@ static void read_shared(ig_hf_reader *r, ig_config *c, const char *key, int abse
     c->d_ff_shared = c->d_ff * ig_hf_count(r, key, IG_MAX_WIDTH / c->d_ff, absent);
 }
 
+/* No checkpoint of most families chooses among groups of experts. */
+static void refuse_groups(ig_hf_reader *r) {
+    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+}
+
 static void read_mistral(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_llama(r, c);
     read_windows(r, c, read_window(r), 0);
@@ -221,7 +226,7 @@ static void read_afmoe(ig_hf_reader *r, ig_config *c) {
     c->routing = IG_ROUTING_SIGMOID;
     c->is_share_of_all = !ig_hf_bool(r, "route_norm", true);
     c->expert_scale = ig_hf_scale(r, "route_scale", 1);
-    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+    refuse_groups(r);
 }
 
 /* Windows and sinks. Bases of layers are one by one, 0 where one does not rotate. */
@@ -359,8 +364,7 @@ static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
     c->routing = IG_ROUTING_SIGMOID;
 }
 
-/* The first layers have no experts. No checkpoint of these families chooses among groups of experts. */
-static void read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
+void ig_hf_read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
     ig_config_set_plain_layers(c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, n_plain));
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
@@ -368,7 +372,11 @@ static void read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool 
     c->routing = IG_ROUTING_SIGMOID;
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", is_normed);
     c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
-    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+}
+
+static void read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
+    ig_hf_read_later_experts(r, c, n_plain, is_normed);
+    refuse_groups(r);
 }
 
 /* GLM 4.5 to 4.7. */
@@ -487,6 +495,8 @@ static const ig_config nemotron_sizes = {.n_layers = 1};
 
 static const ig_hf_family families[] = {
     {"afmoe", read_afmoe, {"num_experts", "num_local_experts"}, NULL},
+    {"deepseek_v2", ig_hf_read_deepseek_v2, {"num_experts", "num_local_experts"}, NULL},
+    {"deepseek_v3", ig_hf_read_deepseek_v3, {"num_experts", "num_local_experts"}, NULL},
     {"dots1", read_dots1, {"num_experts", "num_local_experts"}, NULL},
     {"ernie4_5", read_ernie4_5, {NULL}, NULL},
     {"ernie4_5_moe", read_ernie4_5_moe, {NULL}, NULL},
@@ -498,6 +508,7 @@ static const ig_hf_family families[] = {
     {"glm", read_glm, {"partial_rotary_factor"}, NULL},
     {"glm4", read_glm4, {"partial_rotary_factor"}, NULL},
     {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
+    {"glm4_moe_lite", ig_hf_read_glm4_moe_lite, {"num_experts", "num_local_experts"}, NULL},
     {"gpt_oss", refuse_order, {"num_local_experts", "quantization_config"}, NULL},
     {"granite",
      ig_hf_read_granite,

@@ -37,6 +37,11 @@ double ig_section_scale(ig_section *r, const char *name, double absent);
 void ig_section_read_local_windows(ig_section *r, ig_config *c, int pattern, double local_theta);
 void ig_section_read_experts(ig_section *r, ig_config *c);
 
+/* The same of later models, whose first layers have none and whose last one may guess tokens ahead. */
+void ig_section_read_later_experts(ig_section *r, ig_config *c);
+
+/* config_latent.c */
+void ig_gguf_read_deepseek2(ig_section *r, ig_config *c);
 /* config_gemma4.c */
 void ig_gguf_read_gemma4(ig_section *r, ig_config *c);
 

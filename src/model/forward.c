@@ -121,6 +121,10 @@ static void part_queries(const forward *f, int first, bool has_gates) {
 /* Keys and values of all rows, if the layer has any of its own, queries of those that attend, and what gates their
  * attention. */
 static void project(const forward *f, const ig_layer *w, const float *x) {
+    if (f->c->latent.kv_rank) {
+        ig_forward_project_latents(f, w, x);
+        return;
+    }
     float *k = f->b->rows.k.dev, *v = f->b->rows.v.dev, *of[3];
     const ig_matrix *from[3];
     int first = f->step.first_row, n = 0;
@@ -266,7 +270,10 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
     const ig_layer *w = &f->m->weights.layers[f->layer];
     const ig_twin *q = &f->b->rows.q;
     int width = f->step.heads.n_heads * f->step.heads.head_dim;
-    if (narrow_queries(f, kind)) {
+    bool is_whole = narrow_queries(f, kind);
+    if (is_whole && f->c->latent.kv_rank) {
+        ig_forward_make_latent_queries(f, w, x, f->n_dense);
+    } else if (is_whole) {
         ig_forward_multiply(f, (float *[]){queries_of(f)}, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
         part_queries(f, f->n_dense, false);
         ig_forward_place_queries(f, q->dev, w, f->n_dense);
@@ -326,6 +333,12 @@ static const float *gate_attention(const forward *f) {
     return gate;
 }
 
+/* What the layer's last matrix gets. */
+static const float *attended(const forward *f, const ig_layer *w) {
+    if (f->c->latent.kv_rank) return ig_forward_make_values(f, w);
+    return f->c->has_attn_gate ? gate_attention(f) : f->b->x;
+}
+
 /* What the first half of a layer begins with: its input, its weights, and guesses for the next layer. */
 static ig_status enter(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
@@ -370,8 +383,8 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     status = ig_step_attend(&f->step, err);
     if (status) return status;
-    ig_forward_clear_failed(f, b->x, w->o.n_in);
-    ig_forward_apply(f, b->y, &w->o, f->c->has_attn_gate ? gate_attention(f) : b->x);
+    ig_forward_clear_failed(f, b->x, f->step.heads.n_heads * f->step.heads.head_dim);
+    ig_forward_apply(f, b->y, &w->o, attended(f, w));
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     tap(f, IG_TAP_ATTENTION);
     leave(f, w, "after the attention of layer");

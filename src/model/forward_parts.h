@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to the forward pass: forward.c (the pass), forward_rows.c (its rows), forward_ffn.c (feed-forward parts),
- * forward_recurrence.c (layers that do not attend) and finite.c (what must not go on).
+ * forward_latent.c (attention with latents), forward_recurrence.c (layers that do not attend) and finite.c (what must
+ * not go on).
  */
 #ifndef IG_MODEL_FORWARD_PARTS_H
 #define IG_MODEL_FORWARD_PARTS_H
@@ -45,6 +46,12 @@ ig_status ig_forward_finish(const forward *f, ig_error *err);
 /* What the layer's feed-forward part makes of x, its input, to b->y. Writes x (forward_ffn.c). */
 ig_status ig_forward_feed(const forward *f, const ig_layer *w, float *x, ig_error *err);
 
+/* Queries and rows of a layer with latents from its input x; queries alone, of the rows from `first` on; and values of
+ * all heads, [n_heads value_dim], from what attention gave, b->x (forward_latent.c). */
+void ig_forward_project_latents(const forward *f, const ig_layer *w, const float *x);
+void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const float *x, int first);
+const float *ig_forward_make_values(const forward *f, const ig_layer *w);
+
 /* A step's tokens are about to change the states of its sequences (forward_recurrence.c). */
 void ig_forward_begin_recurrences(forward *f);
 /* What the layer at work, which does not attend, makes of x, its input, for all rows: what its last matrix gets. Writes
@@ -59,6 +66,8 @@ void ig_forward_place_rows(forward *f);
 /* Heads of f->layer, normed and rotated as the family does: queries of the rows from `first` on, keys of all. */
 void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first);
 void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w);
+/* RoPE alone, of n_heads of each row, the first of which is at x and number `first`. */
+void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first);
 /* The same of values, from what they are made of, which may be v. */
 void ig_forward_place_values(const forward *f, float *v, const float *from);
 

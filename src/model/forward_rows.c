@@ -89,8 +89,7 @@ static void normalise_heads(const forward *f, float *x, int n_heads, const float
     if (norm) f->dev->ops->norm(f->dev, x, x, norm, NULL, 1, true, c->inner_eps, n, width);
 }
 
-/* Of queries or keys, the rows from `first` on. */
-static void rotate_heads(const forward *f, float *x, int n_heads, bool are_queries, int first) {
+void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first) {
     const ig_config *c = f->c;
     int set = c->rope_set[f->layer];
     if (c->rope == IG_ROPE_NONE || set == IG_ROPE_LEFT_OUT) return;
@@ -105,7 +104,7 @@ static void place_heads(const forward *f, float *x, int n_heads, const float *no
     int n = f->n_rows - first;
     x += (size_t)first * (size_t)n_heads * (size_t)f->step.heads.head_dim;
     if (!f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
-    rotate_heads(f, x, n_heads, are_queries, first);
+    ig_forward_rotate(f, x, n_heads, are_queries, first);
     if (f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
 }
 

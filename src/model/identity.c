@@ -9,7 +9,7 @@
 
 #include <xxhash.h>
 
-enum { SAMPLES = 32, SAMPLE_BYTES = 64, PIECE_BYTES = 1 << 20, MOST_PIECES = 64 };
+enum { SAMPLES = 32, SAMPLE_BYTES = 64, PIECE_BYTES = 1 << 20, MOST_PIECES = 64, DIVISORS = 256 };
 
 static uint64_t hash(uint64_t h, const void *data, size_t n_bytes) { return XXH3_64bits_withSeed(data, n_bytes, h); }
 
@@ -47,6 +47,10 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     const double windows[] = {c->local_kv_heads, c->local_head_dim, c->n_layers_sharing, c->logit_cap,
                               c->are_keys_values + 2 * c->norms_values + 4 * c->is_shared_beside};
     if (c->local_kv_heads || c->n_layers_sharing || c->norms_values) h = hash(h, windows, sizeof windows);
+    const ig_latent_shape *latent = &c->latent;
+    const int64_t latents[] = {latent->kv_rank,   latent->q_rank,     latent->key_dim,
+                               latent->value_dim, c->n_expert_groups, c->n_groups_used};
+    if (latent->kv_rank) h = hash(h, latents, sizeof latents);
     const ig_recurrence_shape *s = &c->recurrence;
     const int64_t recurrence[] = {s->n_key_heads, s->n_value_heads, s->key_dim,
                                   s->value_dim,   s->n_taps,        s->is_tiled + 2 * s->has_gate_pairs + 4 * s->kind};
@@ -54,7 +58,7 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (c->has_numbered_parts) h = hash(h, c->first_part, (size_t)c->n_layers * sizeof *c->first_part);
     for (int l = 0; l < c->n_layers; l++)
         if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));
-    return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, sizeof c->rope_long) : h;
+    return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, DIVISORS * sizeof *c->rope_long) : h;
 }
 
 uint64_t ig_model_identity_of(const ig_model *m) {

@@ -33,17 +33,46 @@ typedef struct choice {
     int first, n_rows;
 } choice;
 
-/* The k best of n scores with their biases, the best one first. */
-static void find_best(int32_t *best, int k, const float *scores, const float *bias, int n) {
+/* The largest value that is not taken. */
+static int find_top(const float *value, const bool *is_taken, int n) {
+    int top = -1;
+    for (int i = 0; i < n; i++)
+        if (!is_taken[i] && (top < 0 || value[i] > value[top])) top = i;
+    return top;
+}
+
+/* A group of n experts counts as much as its best two (DeepSeek-V3), or its best one (V2). */
+static float group_value(const float *value, int n, bool are_two) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        if (value[i] > first)
+            second = first, first = value[i];
+        else if (value[i] > second)
+            second = value[i];
+    }
+    return are_two && n > 1 ? first + second : first;
+}
+
+/* Experts of all groups but the best ones are out of question. */
+static void leave_groups(bool *is_taken, const float *value, const ig_config *c) {
+    float of_group[IG_MAX_EXPERTS];
+    bool is_best[IG_MAX_EXPERTS] = {false};
+    int n = c->n_experts / c->n_expert_groups;
+    for (int g = 0; g < c->n_expert_groups; g++)
+        of_group[g] = group_value(value + g * n, n, c->routing == IG_ROUTING_SIGMOID);
+    for (int i = 0; i < c->n_groups_used; i++) is_best[find_top(of_group, is_best, c->n_expert_groups)] = true;
+    for (int e = 0; e < c->n_experts; e++) is_taken[e] = !is_best[e / n];
+}
+
+/* The best scores with their biases, the best one first. */
+static void find_best(int32_t *best, const float *scores, const float *bias, const ig_config *c) {
     float value[IG_MAX_EXPERTS];
     bool is_taken[IG_MAX_EXPERTS] = {false};
-    for (int e = 0; e < n; e++) value[e] = scores[e] + (bias ? bias[e] : 0);
-    for (int i = 0; i < k; i++) {
-        int top = -1;
-        for (int e = 0; e < n; e++)
-            if (!is_taken[e] && (top < 0 || value[e] > value[top])) top = e;
-        is_taken[top] = true;
-        best[i] = top;
+    for (int e = 0; e < c->n_experts; e++) value[e] = scores[e] + (bias ? bias[e] : 0);
+    if (c->n_expert_groups > 1) leave_groups(is_taken, value, c);
+    for (int i = 0; i < c->n_experts_used; i++) {
+        best[i] = find_top(value, is_taken, c->n_experts);
+        is_taken[best[i]] = true;
     }
 }
 
@@ -86,7 +115,7 @@ static void choose_row(const choice *j, int row) {
     float odd = 0; /* NaN, if any score is not finite */
     for (int e = 0; e < c->n_experts; e++) odd += scores[e] - scores[e];
     weigh_all(scores, c);
-    find_best(best, c->n_experts_used, scores, j->bias, c->n_experts);
+    find_best(best, scores, j->bias, c);
     (c->routing == IG_ROUTING_SOFTMAX ? share_by_softmax : share_by_sum)(weights, best, scores, c);
     for (int i = 0; i < c->n_experts_used; i++)
         weights[i] = weights[i] * (float)c->expert_scale * (j->scales ? j->scales[best[i]] : 1) + odd;

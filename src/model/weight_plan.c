@@ -10,7 +10,8 @@
 #include "base/error.h"
 
 enum {
-    LAYER_ATTENTION = 9,
+    LAYER_QUERY = 3,
+    LAYER_ATTENTION = LAYER_QUERY + 10,
     LAYER_OTHERS = LAYER_ATTENTION + 7, /* matrices of a layer beside those of experts */
 };
 
@@ -36,12 +37,31 @@ static int count_parts(const ig_layer *w, bool with_experts) { return w->router.
 static ig_status add_layer(ig_weight_group *g, ig_layer *w, const listing *l, ig_error *err) {
     ig_ffn *shared = &w->shared;
     ig_recurrent *r = &w->recurrent;
-    ig_matrix *const first[LAYER_OTHERS] = {
-        &w->q, &w->k,      &w->v,         &w->attn_gate, &r->qkv,       &r->z,           &r->beta,       &r->alpha,
-        &w->o, &w->router, &shared->gate, &shared->up,   &shared->down, &w->shared_gate, &w->input_gate, &w->input_out};
+    ig_latent *latent = &w->latent;
+    ig_matrix *const first[LAYER_OTHERS] = {&latent->q_in,
+                                            &w->q,
+                                            latent->is_key_up_made ? NULL : &latent->key_up,
+                                            &w->k,
+                                            &latent->rotating,
+                                            &w->v,
+                                            &w->attn_gate,
+                                            &r->qkv,
+                                            &r->z,
+                                            &r->beta,
+                                            &r->alpha,
+                                            &latent->value_up,
+                                            &w->o,
+                                            &w->router,
+                                            &shared->gate,
+                                            &shared->up,
+                                            &shared->down,
+                                            &w->shared_gate,
+                                            &w->input_gate,
+                                            &w->input_out};
     ig_status s = IG_OK;
     for (int i = 0; i < LAYER_OTHERS && !s; i++) {
-        s = add(g, first[i], l, l->panels, err);
+        if (first[i]) s = add(g, first[i], l, l->panels, err);
+        if (i == LAYER_QUERY - 1) g->n_query = g->n;
         if (i == LAYER_ATTENTION - 1) g->n_attention = g->n;
     }
     for (int i = 0; i < IG_FFN_MATRICES * count_parts(w, l->with_experts) && !s; i++) {

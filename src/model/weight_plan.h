@@ -19,11 +19,11 @@ enum { IG_WEIGHT_SLOTS = 2 };
 typedef enum ig_weight_part { IG_WEIGHTS_QUERY, IG_WEIGHTS_ATTENTION, IG_WEIGHTS_ALL, IG_WEIGHT_PARTS } ig_weight_part;
 
 typedef struct ig_weight_group {
-    /* [n] of a layer q, k, v, attention's gate, or those of a recurrence, o, router, and gate, up, down of each part,
-     * those there are */
+    /* [n] of a layer what makes queries, k, v, attention's gate, or those of a recurrence, o, router, and gate, up,
+     * down of each part, those there are */
     ig_weight_place *places;
-    int n, n_attention; /* the first ones are of attention */
-    size_t room, kept;  /* bytes that it takes as it passes, and where it stays */
+    int n, n_query, n_attention; /* the first ones are of queries, and of attention */
+    size_t room, kept;           /* bytes that it takes as it passes, and where it stays */
 } ig_weight_group;
 
 typedef struct ig_weight_plan {
@@ -60,7 +60,7 @@ static inline int ig_weight_plan_next(const ig_weight_plan *p, int i) {
 
 /* How many of a layer's matrices, the first ones, a part and those before it are. */
 static inline int ig_weight_plan_count(const ig_weight_group *layer, ig_weight_part part) {
-    return part == IG_WEIGHTS_QUERY ? 1 : part == IG_WEIGHTS_ATTENTION ? layer->n_attention : layer->n;
+    return part == IG_WEIGHTS_QUERY ? layer->n_query : part == IG_WEIGHTS_ATTENTION ? layer->n_attention : layer->n;
 }
 
 #endif

@@ -16,6 +16,15 @@ typedef struct ig_norm_weights {
     const float *w, *b;
 } ig_norm_weights;
 
+/* Of a layer with latents (ig_latent_shape), beside q, k (the latent's rows), o, and k_norm (the latent's). */
+typedef struct ig_latent {
+    ig_matrix q_in;      /* [q_rank][d_model] of the latent of queries, normed by q_norm; absent: there is none */
+    ig_matrix rotating;  /* [n_rot][d_model] of a key */
+    ig_matrix key_up;    /* [n_heads kv_rank][key_dim] */
+    ig_matrix value_up;  /* [n_heads][value_dim, or key_dim rows of keys before them][kv_rank] */
+    bool is_key_up_made; /* it is not in the file, which has the same the other way round */
+} ig_latent;
+
 /* gate is absent where the activation takes none: up = fc1, down = fc2. */
 typedef struct ig_ffn {
     ig_matrix gate, up, down;
@@ -37,6 +46,7 @@ typedef struct ig_layer {
     /* o alone where the layer does not attend, no k and v where it shares those of another, no v where keys are values;
      * q with gates in it: [n_heads][2][head_dim] */
     ig_matrix q, k, v, o;
+    ig_latent latent;
     ig_recurrent recurrent;
     ig_matrix
         attn_gate; /* [n_heads head_dim][d_model] its sigmoids multiply what attention gives; absent in most models */

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models with latent attention: DeepSeek-V2 and V3, and what is built like them (GLM-4.7-Flash, Kimi K2, Moonlight).
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/config_hf.h"
+#include "model/config_section.h"
+
+/* Sizes that both kinds of file state; of the heads as published, whose keys have `n_rot` numbers that rotate. */
+static void set_latent(ig_config *c, ig_latent_shape s, int n_rot) {
+    c->latent = s;
+    c->n_kv_heads = 1;
+    c->head_dim = s.kv_rank + n_rot;
+    c->n_rot = n_rot;
+    c->attn_scale = 1 / sqrt((double)s.key_dim + n_rot);
+}
+
+/* YaRN's gain is not of cosines and sines but, squared, of all scores. */
+static void set_gain(ig_config *c, double of_all) {
+    double gain = 1 + of_all * log(c->rope_factor);
+    if (c->rope_blend == IG_BLEND_YARN) c->attn_scale *= gain * gain;
+}
+
+/* ---- GGUF ------------------------------------------------------------------------------------------------------ */
+
+static ig_status refuse_key(const ig_section *r, const char *name, const char *why) {
+    return ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' %s", r->path, ig_section_name(r, name).text, why);
+}
+
+/* Files of GLM-4.7-Flash do not say how scores become weights: a bias is for sigmoids alone. */
+static void read_routing(ig_section *r, ig_config *c) {
+    enum { SOFTMAX = 1, SIGMOID };
+    char bias[64];
+    snprintf(bias, sizeof bias, "blk.%d.exp_probs_b.bias", c->n_plain_layers);
+    int kind = ig_section_count(r, "expert_gating_func", SIGMOID);
+    if (kind == 0) kind = ig_gguf_tensor(r->g, bias) ? SIGMOID : SOFTMAX;
+    c->routing = kind == SIGMOID ? IG_ROUTING_SIGMOID : IG_ROUTING_SOFTMAX_FIRST;
+    c->n_expert_groups = ig_section_count(r, "expert_group_count", c->n_experts);
+    c->n_groups_used = ig_section_count(r, "expert_group_used_count", c->n_expert_groups);
+}
+
+void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
+    ig_latent_shape s = {.kv_rank = ig_section_int(r, "attention.kv_lora_rank", IG_MAX_HEAD_DIM, -1),
+                         .q_rank = ig_section_count(r, "attention.q_lora_rank", IG_MAX_WIDTH),
+                         .key_dim = ig_section_count(r, "attention.key_length_mla", IG_MAX_HEAD_DIM),
+                         .value_dim = ig_section_count(r, "attention.value_length_mla", IG_MAX_HEAD_DIM)};
+    int key_length = c->head_dim, n_rot = c->n_rot;
+    s.key_dim -= n_rot;
+    if (!r->status && (s.key_dim < 1 || !s.value_dim))
+        r->status = refuse_key(r, "attention.key_length_mla",
+                               "is missing or too small: files from before April 2025 must be converted again");
+    if (!r->status && (n_rot < 1 || c->n_kv_heads != 1 || key_length != s.kv_rank + n_rot))
+        r->status = refuse_key(r, "attention.key_length", "and the ranks of latents do not belong together");
+    if (r->status) return;
+    set_latent(c, s, n_rot);
+    c->rope_gain = 1;
+    set_gain(c, ig_section_number(r, "rope.scaling.yarn_log_multiplier", 0));
+    ig_section_read_later_experts(r, c);
+    if (!r->status) read_routing(r, c);
+}
+
+/* ---- Hugging Face ---------------------------------------------------------------------------------------------- */
+
+static ig_latent_shape read_shape(ig_hf_reader *r) {
+    return (ig_latent_shape){
+        .kv_rank = ig_hf_int(r, r->root, "kv_lora_rank", IG_MAX_HEAD_DIM, 512),
+        .q_rank = ig_hf_get(r->root, "q_lora_rank") ? ig_hf_count(r, "q_lora_rank", IG_MAX_WIDTH, 0) : 0,
+        .key_dim = ig_hf_int(r, r->root, "qk_nope_head_dim", IG_MAX_HEAD_DIM, IG_HF_ABSENT),
+        .value_dim = ig_hf_int(r, r->root, "v_head_dim", IG_MAX_HEAD_DIM, IG_HF_ABSENT)};
+}
+
+/* "head_dim" and "num_key_value_heads" mean nothing in these files. */
+static void read_latent(ig_hf_reader *r, ig_config *c) {
+    static const char scaling[] = "rope_scaling";
+    int n_rot = ig_hf_int(r, r->root, "qk_rope_head_dim", IG_MAX_HEAD_DIM, 64);
+    c->n_rot = n_rot;
+    ig_hf_read_llama(r, c);
+    set_latent(c, read_shape(r), n_rot);
+    const json_t *rope = ig_hf_get(r->root, ig_hf_get(r->root, scaling) ? scaling : "rope_parameters");
+    set_gain(c, 0.1 * ig_hf_number(r, rope, "mscale_all_dim", 0));
+    if (ig_hf_bool(r, "rope_interleave", true)) c->rope = IG_ROPE_ADJACENT;
+    if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
+}
+
+/* Groups of experts, of which the best ones are chosen first. */
+static void read_groups(ig_hf_reader *r, ig_config *c) {
+    c->n_expert_groups = ig_hf_count(r, "n_group", c->n_experts, 1);
+    c->n_groups_used = ig_hf_count(r, "topk_group", c->n_expert_groups, 1);
+}
+
+void ig_hf_read_deepseek_v2(ig_hf_reader *r, ig_config *c) {
+    static const char method[] = "topk_method", greedy[] = "greedy";
+    read_latent(r, c);
+    ig_hf_read_later_experts(r, c, 0, false);
+    if (r->status) return;
+    if (strcmp(ig_hf_text(r, r->root, "scoring_func", "softmax"), "softmax") != 0)
+        ig_hf_refuse(r, "scoring_func", "other than softmax");
+    if (!c->is_share_of_all) ig_hf_refuse(r, "norm_topk_prob", "true");
+    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    const char *how = ig_hf_text(r, r->root, method, greedy);
+    if (strcmp(how, "group_limited_greedy") == 0)
+        read_groups(r, c);
+    else if (strcmp(how, greedy) != 0)
+        ig_hf_refuse(r, method, how);
+}
+
+void ig_hf_read_deepseek_v3(ig_hf_reader *r, ig_config *c) {
+    read_latent(r, c);
+    ig_hf_read_later_experts(r, c, 3, true);
+    if (r->status) return;
+    if (strcmp(ig_hf_text(r, r->root, "scoring_func", "sigmoid"), "sigmoid") != 0)
+        ig_hf_refuse(r, "scoring_func", "other than sigmoid");
+    read_groups(r, c);
+}
+
+/* GLM-4.7-Flash. */
+void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    ig_hf_read_deepseek_v3(r, c);
+    const json_t *types = ig_hf_get(r->root, "mlp_layer_types");
+    for (int l = 0; l < c->n_layers && json_is_array(types) && !r->status; l++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)l));
+        bool is_plain = l < c->n_plain_layers;
+        if (!type || strcmp(type, is_plain ? "dense" : "sparse") != 0)
+            ig_hf_refuse(r, "mlp_layer_types", "not that of 'first_k_dense_replace'");
+    }
+}
