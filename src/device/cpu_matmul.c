@@ -150,8 +150,8 @@ static void prepare_heads_task(void *arg, int task, int thread) {
     const float *x = j->p->x + (size_t)(j->first_head + i) * j->p->x_head;
     (void)thread;
     for (int r = begin; r < ig_min_int(begin + j->rows_per_prepare, j->n_rows); r++)
-        j->d->k->act_prepare[j->form](head_columns(j, i) + (size_t)r * j->args.act_stride, x + (size_t)r * j->p->x_row,
-                                      j->args.n_in);
+        j->d->k->act_prepare[j->form](head_columns(j, i) + (size_t)r * j->args.act_stride,
+                                      x + (size_t)(r * j->p->n_heads) * j->p->x_head, j->args.n_in);
 }
 
 static void multiply_heads_task(void *arg, int task, int thread) {
@@ -179,7 +179,7 @@ void ig_cpu_matmul_heads(ig_device *dev, const ig_head_product *p, int n_rows, b
                          .n_in = m->n_in,
                          .act_stride = d->k->act_bytes(j.form, m->n_in),
                          .n_cols = n_rows,
-                         .out_stride = p->y_row};
+                         .out_stride = (size_t)p->n_heads * p->y_head};
     size_t room = (size_t)d->have.max_rows * d->act_bytes / ((size_t)n_rows * j.args.act_stride);
     int at_once = ig_min_int(p->n_heads, room < INT_MAX ? (int)room : INT_MAX), parts = 4 * d->n_threads / at_once + 1;
     j.rows_per_prepare = (n_rows + parts - 1) / parts;

@@ -324,16 +324,17 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
     return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 3);
 }
 
-/* Products of heads: rows [head * of_head + first, + n) of m times the part of a row of x that begins at x + row *
- * x_row
- * + head * x_head go to y + row * y_row + head * y_head. */
+/* Products of heads: rows [head * of_head + first, + n) of m times n_in floats of x, where a row's heads lie x_head
+ * floats apart and those of the next row behind them, go to y, where they lie y_head apart. */
 typedef struct ig_head_product {
     const ig_matrix *m; /* no bias; with panels, of_head and first are multiples of 16 */
     int n_heads, of_head, first, n;
     const float *x;
     float *y;
-    size_t x_row, x_head, y_row, y_head;
+    size_t x_head, y_head;
 } ig_head_product;
+/* ig_device_need.max_in of them: n_heads times n_in, rounded up to a multiple of this. */
+enum { IG_HEAD_COLUMN = 64 };
 
 typedef enum ig_activation {
     IG_SILU_GATED,    /* gate = silu(gate) * up */

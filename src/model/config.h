@@ -160,9 +160,7 @@ static inline ig_layer_heads ig_config_heads(const ig_config *c) {
 }
 
 /* Whether all layers that attend have heads alike, each its own keys and values. */
-static inline bool ig_config_is_uniform(const ig_config *c) {
-    return !c->local_kv_heads && !c->n_layers_sharing && !c->latent.kv_rank;
-}
+static inline bool ig_config_is_uniform(const ig_config *c) { return !c->local_kv_heads && !c->n_layers_sharing; }
 
 /* What attention gives of a token, or the outputs of a recurrence, whichever is wider. */
 static inline int ig_config_mixed(const ig_config *c) {

@@ -25,8 +25,8 @@ static void multiply_heads(const forward *f, ig_head_product p, int first) {
     for (int row = first, n; row < f->n_rows; row += n) {
         ig_head_product of_rows = p;
         n = ig_forward_count_alike(f, &p.m, 1, row, f->n_rows);
-        of_rows.x += (size_t)row * p.x_row;
-        of_rows.y += (size_t)row * p.y_row;
+        of_rows.x += (size_t)row * (size_t)p.n_heads * p.x_head;
+        of_rows.y += (size_t)row * (size_t)p.n_heads * p.y_head;
         f->dev->ops->matmul_heads(f->dev, &of_rows, n, row >= f->n_dense);
     }
 }
@@ -64,9 +64,7 @@ void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const f
                                      .n = c->latent.kv_rank,
                                      .x = heads,
                                      .y = q + c->n_rot,
-                                     .x_row = (size_t)(c->n_heads * width),
                                      .x_head = (size_t)width,
-                                     .y_row = (size_t)(c->n_heads * d),
                                      .y_head = (size_t)d},
                    first);
     ig_forward_rotate(f, q + row * (size_t)d, c->n_heads, true, first);
@@ -88,9 +86,7 @@ const float *ig_forward_make_values(const forward *f, const ig_layer *w) {
                                      .n = n,
                                      .x = f->b->x + c->n_rot,
                                      .y = f->b->heads,
-                                     .x_row = (size_t)(c->n_heads * c->head_dim),
                                      .x_head = (size_t)c->head_dim,
-                                     .y_row = (size_t)(c->n_heads * n),
                                      .y_head = (size_t)n},
                    f->step.first_row);
     return f->b->heads;

@@ -24,7 +24,8 @@
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* Stacks a power of two apart would lie in the same lines of every cache. */
-enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = (128 << 10) + 320, SHARED_BYTES = 48 << 10, PAGE = 4096 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = (128 << 10) + 320, PAGE = 4096 };
+enum { SHARED_BYTES = 48 << 10, MOST_SHARED_BYTES = 64 << 10 }; /* of a block; what a kernel may be allowed at most */
 
 [[noreturn]] static void die(const char *what) {
     fprintf(stderr, "cuda on cpu: %s (block %u %u %u, thread %u %u %u)\n", what, blockIdx.x, blockIdx.y, blockIdx.z,
@@ -166,7 +167,7 @@ struct machine {
         shared_bytes = (n_bytes + 15) / 16 * 16;
         shared = stacks + bytes - shared_bytes;
     }
-    static constexpr size_t bytes = (size_t)MAX_THREADS * STACK_BYTES + SHARED_BYTES;
+    static constexpr size_t bytes = (size_t)MAX_THREADS * STACK_BYTES + MOST_SHARED_BYTES;
     static constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 };
 
@@ -351,8 +352,7 @@ static void run_block(int n) {
 static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body) {
     unsigned n_blocks = grid.x * grid.y * grid.z, n = block.x * block.y * block.z;
     if (!m) cuda_on_cpu_seed(1);
-    if (shared_bytes > SHARED_BYTES || n == 0 || n > MAX_THREADS || grid.y > 65535 || grid.z > 65535)
-        die("a launch that no GPU would take");
+    if (n == 0 || n > MAX_THREADS || grid.y > 65535 || grid.z > 65535) die("a launch that no GPU would take");
     gridDim = uint3{grid.x, grid.y, grid.z};
     blockDim = uint3{block.x, block.y, block.z};
     m->body = &body;
@@ -606,9 +606,21 @@ void cuda_on_cpu_know(const void *kernel, cuda_on_cpu_binder binder) {
     kernels[kernel] = binder;
 }
 
+static std::map<const void *, size_t> allowed; /* bytes of shared memory, more than all kernels may have */
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value) {
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value > MOST_SHARED_BYTES)
+        return cudaErrorInvalidValue;
+    allowed[kernel] = (size_t)value;
+    return call(__func__);
+}
+
 static std::function<void()> launching(const cudaKernelNodeParams *p) {
     std::lock_guard<std::recursive_mutex> guard(turn);
     if (!kernels.count(p->func)) die("a launch of what is no kernel");
+    if (p->sharedMemBytes > (allowed.count(p->func) ? allowed[p->func] : (size_t)SHARED_BYTES))
+        die("a launch with more shared memory than the kernel may have");
     std::function<void()> body = kernels[p->func](p->func, p->kernelParams);
     cudaKernelNodeParams own = *p;
     return [=] { run_grid(own.gridDim, own.blockDim, own.sharedMemBytes, body); };

@@ -101,6 +101,9 @@ cudaError_t cudaGetLastError(void);
 cudaError_t cudaFuncGetName(const char **name, const void *kernel); /* of none does it know more than that it is one */
 const char *cudaGetErrorString(cudaError_t e);
 
+typedef enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 } cudaFuncAttribute;
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value);
+
 /* ---- launches ----------------------------------------------------------------------- */
 
 void *cuda_on_cpu_shared(void);

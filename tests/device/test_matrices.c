@@ -163,6 +163,65 @@ static void odd_products_of_few(void **state) {
         }
 }
 
+/* A head's product, and what it is to be, on their own. */
+static void expect_product_of_head(const ig_head_product *p, const both *x, const both *y, int head, int rows,
+                                   bool few) {
+    int n_in = p->m->n_in;
+    size_t from = (size_t)p->n_heads * p->x_head, to = (size_t)p->n_heads * p->y_head;
+    both own = make_both((size_t)(rows * n_in), 1), one = make_both((size_t)(rows * p->n), 1);
+    ig_matrix part = *p->m;
+    part.w = (const uint8_t *)p->m->w + (size_t)(head * p->of_head + p->first) * p->m->row_bytes;
+    part.n_out = p->n;
+    for (int d = 0; d < DEVICES; d++) {
+        devices[d]->ops->copy_rows(devices[d], own.on[d], (size_t)n_in, x->on[d] + 8 + (size_t)head * p->x_head, from,
+                                   n_in, rows);
+        devices[d]->ops->copy_rows(devices[d], one.on[d], (size_t)p->n, y->on[d] + (size_t)head * p->y_head, to, p->n,
+                                   rows);
+        finish(d);
+    }
+    get(&own, GPU);
+    if (few)
+        expect_near(&one, 1e-5, "a head's");
+    else
+        expect_rounded_products(&one, &part, &own, rows);
+    free_both(&own), free_both(&one);
+}
+
+/* Of heads that lie apart, as many rows as a launch takes and more; what lies between them stays. */
+static void products_of_heads(void **state) {
+    enum { HEADS = 3, OF_HEAD = 80, N = 44, IN = 256, ROWS = 37, BETWEEN = 4 };
+    (void)state;
+    for (int t = 0; t < N_TYPES; t++)
+        for (int few = 0; few < 2; few++) {
+            ig_matrix m = make_matrix(t, HEADS * OF_HEAD, IN, NULL);
+            both x = make_both(8 + ROWS * HEADS * (IN + 16), 1), y = make_both(ROWS * HEADS * (N + BETWEEN), 1);
+            ig_head_product p = {.m = &m,
+                                 .n_heads = HEADS,
+                                 .of_head = OF_HEAD,
+                                 .first = 16,
+                                 .n = N,
+                                 .x_head = IN + 16,
+                                 .y_head = N + BETWEEN};
+            for (int d = 0; d < DEVICES; d++) {
+                p.x = x.on[d] + 8;
+                p.y = y.on[d];
+                devices[d]->ops->matmul_heads(devices[d], &p, ROWS, few);
+                finish(d);
+            }
+            for (int h = 0; h < HEADS; h++) expect_product_of_head(&p, &x, &y, h, ROWS, few);
+            const float *kept = y.host;
+            for (int d = 0; d < DEVICES; d++)
+                for (int i = N; i < (N + BETWEEN) * HEADS * ROWS; i += N + BETWEEN) {
+                    float got[BETWEEN], want[BETWEEN];
+                    memcpy(want, kept + i, sizeof want);
+                    devices[d]->ops->copy(devices[d], got, y.on[d] + i, sizeof got);
+                    finish(d);
+                    assert_memory_equal(got, want, sizeof got);
+                }
+            free_matrix(&m), free_both(&x), free_both(&y);
+        }
+}
+
 /* Several matrices of one input, of types that want it in different forms. */
 static void several_products(void **state) {
     (void)state;
@@ -480,6 +539,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory),
         cmocka_unit_test(products),
+        cmocka_unit_test(products_of_heads),
         cmocka_unit_test(several_products),
         cmocka_unit_test(products_in_shares),
         cmocka_unit_test(odd_products),

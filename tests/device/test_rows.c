@@ -324,8 +324,8 @@ static void prompts(void **state) {
     open_cache(256, IG_KV_F16);
     run_prompt(40, 1500, 0, 13); /* more queries than there is room for at a time, over two parts */
     close_cache();
-    static const int wide[] = {136, 256, 512}; /* other tiles, and results in several launches */
-    for (int i = 0; i < 3; i++) {
+    static const int wide[] = {136, 256, 512, 576}; /* other tiles, and results in several launches */
+    for (int i = 0; i < 4; i++) {
         open_cache(wide[i], IG_KV_Q8);
         run_prompt(i ? 5 : 40, i ? 40 : 600, 0, i ? 2 : 21);
         close_cache();
@@ -335,7 +335,8 @@ static void prompts(void **state) {
 /* Groups that are cut into slices, by their size or that of their queries, or that share a tile with nothing. */
 static void groups(void **state) {
     (void)state;
-    static const int sizes[][2] = {{1, 64}, {16, 72}, {17, 64}, {33, 16}, {7, 256}, {11, 384}, {70, 8}}; /* of d */
+    static const int sizes[][2] = {{1, 64},  {16, 72},  {17, 64},  {33, 16},
+                                   {7, 256}, {11, 384}, {20, 576}, {70, 8}}; /* of d */
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         open_group(sizes[i][0], sizes[i][1], (ig_kv_type)(i % IG_KV_TYPES));
         run_step(false, 0, 1);

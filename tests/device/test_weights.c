@@ -89,6 +89,7 @@ static void bits_do_not_depend_on_the_memory(void **state) {
                                  {"tests/golden/models/qwen3.5", "full", NULL},
                                  {"tests/golden/models/qwen3.5", "infinigen", "late"},
                                  {"tests/golden/models/gemma4-e", "infinigen", "late"},
+                                 {"tests/golden/models/deepseek3", "infinigen", "late"},
                                  {"tests/golden/models/nemotron-h", "infinigen", "late"}};
     (void)state;
     open_gpu();

@@ -71,9 +71,7 @@ static void check_heads(ig_device *d, const ig_matrix *m, int n_heads, int first
                          .n = n,
                          .x = x + 8,
                          .y = y + 5,
-                         .x_row = (size_t)(n_heads * x_head),
                          .x_head = (size_t)x_head,
-                         .y_row = (size_t)(n_heads * y_head),
                          .y_head = (size_t)y_head};
     d->ops->matmul_heads(d, &p, n_rows, few);
     for (int h = 0; h < n_heads; h++) {
@@ -82,10 +80,12 @@ static void check_heads(ig_device *d, const ig_matrix *m, int n_heads, int first
         part.n_out = n;
         part.w = (const uint8_t *)m->w + (size_t)row * m->row_bytes;
         part.panels = NULL;
-        d->ops->copy_rows(d, one, (size_t)m->n_in, p.x + (size_t)h * p.x_head, p.x_row, m->n_in, n_rows);
+        d->ops->copy_rows(d, one, (size_t)m->n_in, p.x + (size_t)h * p.x_head, (size_t)n_heads * p.x_head, m->n_in,
+                          n_rows);
         d->ops->matmul(d, &got, (const ig_matrix *[]){&part}, 1, one, n_rows, few);
         for (int r = 0; r < n_rows; r++)
-            assert_memory_equal(p.y + (size_t)r * p.y_row + (size_t)h * p.y_head, got + r * n, (size_t)n * sizeof *got);
+            assert_memory_equal(p.y + (size_t)(r * n_heads) * p.y_head + (size_t)h * p.y_head, got + r * n,
+                                (size_t)n * sizeof *got);
     }
     for (size_t i = 0; i < n_y; i += (size_t)y_head)
         for (size_t k = 0; k < 5; k++) assert_true(y[i + k] == 0);

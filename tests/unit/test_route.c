@@ -43,6 +43,27 @@ static void set_weights(const float *scores, const ig_config *c) {
         weights[e] = c->routing == IG_ROUTING_SIGMOID ? sigmoid((double)scores[e]) : exp((double)scores[e]) / sum;
 }
 
+static double value_of(const float *scores, const ig_config *c, int e);
+
+/* By what a group is chosen: its best value, or of sigmoids the sum of the best two. */
+static double group_value(const float *scores, const ig_config *c, int group) {
+    int n = c->n_experts / c->n_expert_groups;
+    double best = -INFINITY, most = -INFINITY;
+    for (int i = group * n; i < (group + 1) * n; i++) {
+        best = fmax(best, value_of(scores, c, i));
+        for (int k = group * n; k < i; k++) most = fmax(most, value_of(scores, c, i) + value_of(scores, c, k));
+    }
+    return c->routing == IG_ROUTING_SIGMOID && n > 1 ? most : best;
+}
+
+/* Whether experts are chosen from the group of this one. */
+static bool is_in_question(const float *scores, const ig_config *c, int expert) {
+    if (c->n_expert_groups < 2) return true;
+    int own = expert / (c->n_experts / c->n_expert_groups), rank = 0;
+    for (int g = 0; g < c->n_expert_groups; g++) rank += group_value(scores, c, g) > group_value(scores, c, own);
+    return rank < c->n_groups_used;
+}
+
 /* By which experts are chosen. */
 static double value_of(const float *scores, const ig_config *c, int e) {
     if (c->routing == IG_ROUTING_SOFTMAX) return (double)scores[e];
@@ -53,7 +74,9 @@ static double value_of(const float *scores, const ig_config *c, int e) {
 static int rank_of(const float *scores, const ig_config *c, int expert) {
     double value = value_of(scores, c, expert);
     int rank = 0;
+    if (!is_in_question(scores, c, expert)) return c->n_experts;
     for (int e = 0; e < c->n_experts; e++) {
+        if (!is_in_question(scores, c, e)) continue;
         double other = value_of(scores, c, e);
         rank += other > value || (other >= value && e < expert);
     }
@@ -117,6 +140,29 @@ static void rows_are_sorted(void **state) {
     }
 }
 
+/* Experts are of the best groups alone (DeepSeek-V2 and V3). */
+static void groups_come_first(void **state) {
+    static const int shapes[][4] = {{16, 3, 4, 2}, {256, 8, 8, 4}, {6, 2, 3, 1}, {8, 4, 8, 4}, {12, 2, 1, 1}};
+    ig_random random = {11};
+    (void)state;
+    for (int e = 0; e < IG_MAX_EXPERTS; e++) bias[e] = (float)(e * 37 % 101) / 128;
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
+        const int *s = shapes[i / 2];
+        ig_config c = {.d_model = 8,
+                       .n_experts = s[0],
+                       .n_experts_used = s[1],
+                       .n_expert_groups = s[2],
+                       .n_groups_used = s[3],
+                       .routing = i % 2 ? IG_ROUTING_SIGMOID : IG_ROUTING_SOFTMAX_FIRST,
+                       .is_share_of_all = false,
+                       .expert_scale = 2.5};
+        open_routes(&c);
+        for (int k = 0; k < 20 * c.n_experts; k++) routes.scores.host[k] = (float)(6 * ig_random_unit(&random)) - 3;
+        check(&c, 0, 20);
+        ig_space_close(&space);
+    }
+}
+
 /* Such a row has its number of experts, and shares that show it; the others are as they would be. */
 static void what_is_not_finite_shows(void **state) {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
@@ -165,6 +211,7 @@ static int close_device(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_sorted),
+        cmocka_unit_test(groups_come_first),
         cmocka_unit_test(what_is_not_finite_shows),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

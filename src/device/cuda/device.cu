@@ -183,6 +183,13 @@ static void gpu_copy(ig_device *d, void *to, const void *from, size_t n_bytes) {
     leave(g);
 }
 
+static void gpu_copy_rows(ig_device *d, float *to, size_t to_row, const float *from, size_t from_row, int n,
+                          int n_rows) {
+    gpu *g = enter(d);
+    ig_cuda_copy_rows(g->work, to, to_row, from, from_row, n, n_rows);
+    leave(g);
+}
+
 static void gpu_clear(ig_device *d, void *to, size_t n_bytes) {
     gpu *g = enter(d);
     ig_queue_clear(g->work, to, n_bytes);
@@ -358,6 +365,16 @@ static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m,
     leave(g);
 }
 
+static void gpu_matmul_heads(ig_device *d, const ig_head_product *p, int n_rows, bool few) {
+    gpu *g = enter(d);
+    ig_matrix found = matrix_of(g, p->m);
+    if (few)
+        ig_cuda_matmul_heads(g->work, p, &found, g->act, n_rows);
+    else
+        ig_cuda_matmul_heads_many(g->work, p, &found, g->act, n_rows, g->n_multiprocessors);
+    leave(g);
+}
+
 static bool gpu_few_as_many(const ig_device *d, const ig_matrix *m) {
     (void)d, (void)m;
     return false;
@@ -453,6 +470,7 @@ static ig_device_ops make_ops(void) {
     o.unbind = gpu_unbind;
     o.copy = gpu_copy;
     o.clear = gpu_clear;
+    o.copy_rows = gpu_copy_rows;
     o.open_lane = gpu_open_lane;
     o.close_lane = gpu_close_lane;
     o.send = gpu_send;
@@ -465,6 +483,7 @@ static ig_device_ops make_ops(void) {
     o.scratch_bytes = gpu_scratch_bytes;
     o.embed = gpu_embed;
     o.matmul = gpu_matmul;
+    o.matmul_heads = gpu_matmul_heads;
     o.few_as_many = gpu_few_as_many;
     o.norm = gpu_norm;
     o.rope = gpu_rope;
@@ -510,6 +529,7 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     memcpy(g->name, p.name, sizeof g->name);
     g->n_multiprocessors = p.multiProcessorCount;
     if (e == cudaSuccess) e = cudaSetDevice(g->number);
+    if (e == cudaSuccess) e = ig_cuda_allow_prefill();
     if (e == cudaSuccess) e = ig_commands_open(&g->commands, &g->mail);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->chosen, cudaEventDisableTiming);
     if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);

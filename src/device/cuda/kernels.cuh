@@ -25,6 +25,8 @@ static inline bool ig_cuda_has_codes(const ig_matrix *m) {
 
 /* Columns x [n_cols][n], n a multiple of 32, to 8 bits as IG_ACT_Q8 has them, in ig_gpu_act_bytes() each. */
 void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);
+/* The same of columns that lie so many floats apart. */
+void ig_cuda_quantise_apart(ig_queue q, uint8_t *act, const float *x, size_t apart, int n, int n_cols);
 enum { IG_CUDA_MATRICES = 3 };
 /* y[i][c][0..n_out) = m[i] x[c] + bias, for IG_CUDA_MATRICES matrices of one type at most. `x`: columns of floats, or
  * for quantised types ig_cuda_quantise()'s. Matrices and x begin at multiples of 16 bytes. */
@@ -41,6 +43,11 @@ typedef struct ig_cuda_room {
 void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);
 void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols,
                          int n_tiles, ig_cuda_room sums);
+/* Products of heads with m, the matrix of p with the GPU's own addresses: of few rows and of many. `act` has room for
+ * all columns of n_rows rows. */
+void ig_cuda_matmul_heads(ig_queue q, const ig_head_product *p, const ig_matrix *m, uint8_t *act, int n_rows);
+void ig_cuda_matmul_heads_many(ig_queue q, const ig_head_product *p, const ig_matrix *m, uint8_t *act, int n_rows,
+                               int n_tiles);
 void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
 
 /* ---- vector.cu: as the operations of device.h; a norm may add to x what the addition before it was to ---- */
@@ -52,6 +59,7 @@ void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacen
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n);
 void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                       int n);
+void ig_cuda_copy_rows(ig_queue q, float *to, size_t to_row, const float *from, size_t from_row, int n, int n_rows);
 void ig_cuda_scale(ig_queue q, float *x, float factor, size_t n);
 void ig_cuda_activate(ig_queue q, ig_activation kind, float *gate, const float *up, size_t n);
 /* Of a few numbers the largest magnitudes of n_x arrays, IG_CUDA_PEAKS at most, to page-locked memory; of many *peak,
@@ -157,6 +165,8 @@ static __host__ __device__ __forceinline__ ig_cuda_part_of_rows ig_cuda_part_of(
     return ig_cuda_part_of_rows{begin > p->begin ? begin : p->begin, end < p->end ? end : p->end};
 }
 
+/* Once a device is open: that kernels have the shared memory that wide heads take. */
+cudaError_t ig_cuda_allow_prefill(void);
 void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p);
 /* Adds parts up to the state; queries that have seen all their rows get their result. Where rows end within a part it
  * waits for the rest of it. */

@@ -27,12 +27,18 @@ typedef struct act_part {
 } act_part;
 
 /* A warp is a group. */
-static __global__ void quantise(ig_act_codes to, const float *x, int n) {
+static __global__ void quantise(ig_act_codes to, const float *x, size_t apart, int n) {
     ig_begin();
     int g = (int)(blockIdx.x * WARPS + threadIdx.y), i = g * IG_CODE_GROUP + (int)threadIdx.x;
     if (g >= n / IG_CODE_GROUP) return;
     size_t column = blockIdx.y;
-    ig_put_code(to.act + column * to.stride, n, i, x[column * (size_t)n + (size_t)i]);
+    ig_put_code(to.act + column * to.stride, n, i, x[column * apart + (size_t)i]);
+}
+
+void ig_cuda_quantise_apart(ig_queue q, uint8_t *act, const float *x, size_t apart, int n, int n_cols) {
+    ig_act_codes to = {act, ig_gpu_act_bytes(n)};
+    dim3 grid((unsigned)(n / IG_CODE_GROUP + WARPS - 1) / WARPS, (unsigned)n_cols), block(IG_WARP, WARPS);
+    ig_launch(quantise, grid, block, 0, q, to, x, apart, n);
 }
 
 void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_cols) {
@@ -40,8 +46,7 @@ void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_col
     if (ig_cuda_norm_codes(q, to, x, n, n_cols) || ig_cuda_activate_codes(q, to, x, n, n_cols) ||
         ig_cuda_merge_codes(q, to, x, n, n_cols))
         return;
-    dim3 grid((unsigned)(n / IG_CODE_GROUP + WARPS - 1) / WARPS, (unsigned)n_cols), block(IG_WARP, WARPS);
-    ig_launch(quantise, grid, block, 0, q, to, x, n);
+    ig_cuda_quantise_apart(q, act, x, (size_t)n, n, n_cols);
 }
 
 /* ---- products -------------------------------------------------------------------------- */
@@ -80,7 +85,7 @@ static __device__ __forceinline__ void end_tile(const tile<n> *t, const product 
     if (threadIdx.y || lane >= ROWS * n || row >= m->n_out || column >= m->n_cols) return;
     float total = totals[first * SUMS + lane];
     for (int i = 1; i < WARPS; i++) total += i < (int)blockDim.y ? totals[(first + i) * SUMS + lane] : 0.0f;
-    m->y[(size_t)column * (size_t)m->n_out + (size_t)row] = total + (m->bias ? m->bias[row] : 0.0f);
+    m->y[(size_t)column * (size_t)m->y_column + (size_t)row] = total + (m->bias ? m->bias[row] : 0.0f);
 }
 
 static __device__ __forceinline__ void fetch_part(act_part *out, const uint8_t *column, int n, unsigned i) {
@@ -99,7 +104,7 @@ static __device__ __forceinline__ float add_part(float sum, const ig_part *w, co
 template <int type, int block, int bytes, int apart, int n>
 static __global__ void multiply_codes(products all) {
     ig_begin();
-    const product m = all.of[blockIdx.z];
+    const product m = product_number(&all, (int)blockIdx.z);
     if ((int)(blockIdx.x * blockDim.z) * ROWS >= m.n_out) return;
     tile<n> t = begin_tile<n>(&m);
     unsigned lane = threadIdx.y * IG_WARP + threadIdx.x, lanes = blockDim.y * IG_WARP;
@@ -127,7 +132,7 @@ static __global__ void multiply_codes(products all) {
 template <int type, int each, int n>
 static __global__ void multiply_floats(products all) {
     ig_begin();
-    const product m = all.of[blockIdx.z];
+    const product m = product_number(&all, (int)blockIdx.z);
     if ((int)(blockIdx.x * blockDim.z) * ROWS >= m.n_out) return;
     tile<n> t = begin_tile<n>(&m);
     int lane = (int)(threadIdx.y * IG_WARP + threadIdx.x), lanes = (int)blockDim.y * IG_WARP;
@@ -207,19 +212,41 @@ static kernels kernels_of_floats(void) {
 
 KERNELS_BY_TYPE
 
-void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols) {
+/* Of n_m matrices, or heads. */
+static void multiply(ig_queue q, const ig_matrix *m, const products *all, int n_m, int n_out, int n_cols) {
     bool codes = ig_cuda_has_codes(m);
-    size_t stride = codes ? ig_gpu_act_bytes(m->n_in) : (size_t)m->n_in * sizeof(float);
     kernels k = kernels_of(m->type);
-    int n_out, size = 0 /* 1 << size columns */, pieces = m->n_in / (codes ? PAIR : FLOATS);
-    products all = products_of(&n_out, y, m, n_m, x, stride, n_cols);
+    int size = 0 /* 1 << size columns */, pieces = m->n_in / (codes ? PAIR : FLOATS);
     while (size < 3 && 1 << size < n_cols) size++;
     if (!codes && m->n_in % FLOATS) size = 3, k.multiply[size] = k.multiply_ragged;
     unsigned warps = 1;
     while (warps < WARPS && (int)warps * 2 * IG_WARP <= pieces) warps *= 2;
     dim3 block(IG_WARP, warps, WARPS / warps);
     dim3 grid(shares(n_out, ROWS * (int)block.z), shares(n_cols, 1 << size), (unsigned)n_m);
-    ig_launch(k.multiply[size], grid, block, WARPS * ROWS * COLUMNS * sizeof(float), q, all);
+    ig_launch(k.multiply[size], grid, block, WARPS * ROWS * COLUMNS * sizeof(float), q, *all);
+}
+
+void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols) {
+    size_t stride = ig_cuda_has_codes(m) ? ig_gpu_act_bytes(m->n_in) : (size_t)m->n_in * sizeof(float);
+    int n_out;
+    products all = products_of(&n_out, y, m, n_m, x, stride, n_cols);
+    multiply(q, m, &all, n_m, n_out, n_cols);
+}
+
+void ig_cuda_matmul_heads(ig_queue q, const ig_head_product *p, const ig_matrix *m, uint8_t *act, int n_rows) {
+    enum { MOST = 65535 /* columns of a launch */ };
+    bool codes = ig_cuda_has_codes(m);
+    size_t each = codes ? ig_gpu_act_bytes(m->n_in) : p->x_head * sizeof(float);
+    for (int first = 0, n; first < n_rows; first += n) {
+        ig_head_product of_rows = *p;
+        size_t at = (size_t)first * (size_t)p->n_heads;
+        n = least(n_rows - first, MOST / p->n_heads);
+        of_rows.x += at * p->x_head;
+        of_rows.y += at * p->y_head;
+        if (codes) ig_cuda_quantise_apart(q, act, of_rows.x, p->x_head, m->n_in, n * p->n_heads);
+        products all = products_of_heads(&of_rows, m, codes ? (const void *)act : of_rows.x, each, n);
+        multiply(q, m, &all, p->n_heads, p->n, n);
+    }
 }
 
 void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add) {

@@ -14,15 +14,28 @@ typedef struct product {
     const uint8_t *x; /* columns */
     size_t stride;    /* bytes from one to the next */
     float *y;
+    int y_column; /* numbers from one column's to the next */
     int n_out, n_in, n_cols;
     int n_shares; /* of many columns */
     float *sums;  /* [n_shares][n_cols][n_out] what each comes to, if there are several */
 } product;
 
-/* Of the same columns with matrices of one type and width: blocks of threads of the same z have the same one. */
+/* Of the same columns with matrices of one type and width: blocks of threads of the same z have the same one. Or the
+ * first one is that of a head, and those of the next n_heads - 1 lie so many bytes, and floats of y, behind it. */
 typedef struct products {
     product of[IG_CUDA_MATRICES];
+    int n_heads, y_head;
+    size_t w_head, x_head;
 } products;
+
+static __device__ __forceinline__ product product_number(const products *all, int i) {
+    product m = all->of[all->n_heads ? 0 : i];
+    if (!all->n_heads) return m;
+    m.w += (size_t)i * all->w_head;
+    m.x += (size_t)i * all->x_head;
+    m.y += (size_t)i * (size_t)all->y_head;
+    return m;
+}
 
 static __host__ __device__ __forceinline__ int least(int a, int b) { return a < b ? a : b; }
 
@@ -38,6 +51,7 @@ static products products_of(int *n_out, float *const *y, const ig_matrix *m, int
                             (const uint8_t *)x,
                             stride,
                             y[i],
+                            m[i].n_out,
                             m[i].n_out,
                             m[i].n_in,
                             n_cols,
@@ -64,6 +78,30 @@ static products products_of(int *n_out, float *const *y, const ig_matrix *m, int
                 return kernels{};             \
         }                                     \
     }
+
+/* Of heads, whose columns lie column_bytes apart. */
+static products products_of_heads(const ig_head_product *p, const ig_matrix *m, const void *x, size_t column_bytes,
+                                  int n_rows) {
+    products all = {};
+    size_t row = (size_t)p->n_heads * column_bytes;
+    all.n_heads = p->n_heads;
+    all.y_head = (int)p->y_head;
+    all.w_head = (size_t)p->of_head * m->row_bytes;
+    all.x_head = column_bytes;
+    all.of[0] = product{(const uint8_t *)m->w + (size_t)p->first * m->row_bytes,
+                        m->row_bytes,
+                        NULL,
+                        (const uint8_t *)x,
+                        row,
+                        p->y,
+                        p->n_heads * (int)p->y_head,
+                        p->n,
+                        m->n_in,
+                        n_rows,
+                        1,
+                        NULL};
+    return all;
+}
 
 static unsigned shares(int n, int each) { return (unsigned)((n + each - 1) / each); }
 

@@ -40,13 +40,13 @@ static constexpr int resident(int side) {
 /* ---- activations -------------------------------------------------------------------- */
 
 /* A block of threads is a column, whose scale is that of the largest magnitude: by their bits, NaN above all. */
-static __global__ void halve(uint8_t *act, const float *x, int n, size_t stride) {
+static __global__ void halve(uint8_t *act, const float *x, size_t apart, int n, size_t stride) {
     ig_begin();
     IG_SHARED(uint32_t, largest);
     int thread = (int)threadIdx.x, padded = (n + STEP - 1) / STEP * STEP;
     uint16_t *to = (uint16_t *)(act + (size_t)blockIdx.x * stride);
     uint32_t most = 0;
-    x += (size_t)blockIdx.x * (size_t)n;
+    x += (size_t)blockIdx.x * apart;
     for (int i = thread; i < n; i += THREADS) {
         uint32_t v = __float_as_uint(x[i]) & 0x7fffffffu;
         most = v > most ? v : most;
@@ -61,9 +61,13 @@ static __global__ void halve(uint8_t *act, const float *x, int n, size_t stride)
     if (thread == 0) *(float *)(to + padded) = finite ? 1.0f / factor : NAN;
 }
 
-void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols) {
-    ig_launch(halve, dim3((unsigned)n_cols), dim3(THREADS), THREADS / IG_WARP * sizeof(uint32_t), q, act, x, n,
+static void halve_apart(ig_queue q, uint8_t *act, const float *x, size_t apart, int n, int n_cols) {
+    ig_launch(halve, dim3((unsigned)n_cols), dim3(THREADS), THREADS / IG_WARP * sizeof(uint32_t), q, act, x, apart, n,
               ig_gpu_half_bytes(n));
+}
+
+void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols) {
+    halve_apart(q, act, x, (size_t)n, n, n_cols);
 }
 
 /* ---- products -------------------------------------------------------------------------- */
@@ -193,7 +197,7 @@ static __device__ __forceinline__ void put_tile(const product *m, const float *s
         int c = column + i / 2 * 8, r = row + i % 2;
         if (c >= m->n_cols || r >= m->n_out) continue;
         float y = sum[i] * *(const float *)(m->x + (size_t)c * m->stride + scale);
-        m->y[(size_t)c * (size_t)m->n_out + (size_t)r] = y + (m->bias ? m->bias[r] : 0.0f);
+        m->y[(size_t)c * (size_t)m->y_column + (size_t)r] = y + (m->bias ? m->bias[r] : 0.0f);
     }
 }
 
@@ -204,10 +208,15 @@ static __host__ __device__ __forceinline__ int share_of(int n_in, int n) { retur
 static __device__ __forceinline__ product product_here(const products *all, int *share) {
     int i = 0;
     *share = (int)blockIdx.z;
+    if (all->n_heads) {
+        *share = 0;
+        return product_number(all, (int)blockIdx.z);
+    }
     while (*share >= all->of[i].n_shares) *share -= all->of[i++].n_shares;
     product m = all->of[i];
     if (m.n_shares == 1) return m;
     m.y = m.sums + (size_t)*share * (size_t)m.n_cols * (size_t)m.n_out;
+    m.y_column = m.n_out;
     m.bias = NULL;
     return m;
 }
@@ -307,6 +316,7 @@ static int shares_of(const ig_matrix *m) {
 
 static int tiles_of(const products *all, int n_m, int n_cols, int side) {
     unsigned n = 0;
+    if (all->n_heads) return n_m * (int)(shares(all->of[0].n_out, side) * shares(n_cols, side));
     for (int i = 0; i < n_m; i++) n += all->of[i].n_shares * shares(all->of[i].n_out, side) * shares(n_cols, side);
     return (int)n;
 }
@@ -315,7 +325,8 @@ static int tiles_of(const products *all, int n_m, int n_cols, int side) {
 static void multiply_some(const kernels *k, ig_queue q, products *all, int n_m, int n_cols, int n_tiles, float *sums) {
     int n_out = 0, n_shares = 0, size = all->of[0].n_in % STEP ? 0 : SIDES - 1, side = LEAST_SIDE << size;
     bool ragged = !size;
-    for (int i = 0; i < n_m; i++) {
+    int n_products = all->n_heads ? 1 : n_m;
+    for (int i = 0; i < n_products; i++) {
         product *m = &all->of[i];
         m->n_cols = n_cols;
         m->sums = sums;
@@ -323,6 +334,7 @@ static void multiply_some(const kernels *k, ig_queue q, products *all, int n_m, 
         n_out = m->n_out > n_out ? m->n_out : n_out;
         n_shares += m->n_shares;
     }
+    if (all->n_heads) n_shares = n_m;
     while (size && (n_cols <= side / 2 || tiles_of(all, n_m, n_cols, side) < n_tiles)) side = LEAST_SIDE << --size;
     dim3 grid(shares(n_out, side), shares(n_cols, side), (unsigned)n_shares), block(IG_WARP, (unsigned)warps_of(side));
     size_t shared_bytes = (size_t)(STAGES + 2) * (size_t)side * STEP * sizeof(uint16_t);
@@ -353,4 +365,13 @@ void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_
         }
         multiply_some(&k, q, &all, n_m, n, n_tiles, sums.x);
     }
+}
+
+void ig_cuda_matmul_heads_many(ig_queue q, const ig_head_product *p, const ig_matrix *m, uint8_t *act, int n_rows,
+                               int n_tiles) {
+    kernels k = kernels_of(m->type);
+    size_t each = ig_gpu_half_bytes(m->n_in);
+    halve_apart(q, act, p->x, p->x_head, m->n_in, n_rows * p->n_heads);
+    products all = products_of_heads(p, m, act, each, n_rows);
+    multiply_some(&k, q, &all, p->n_heads, n_rows, n_tiles, NULL);
 }

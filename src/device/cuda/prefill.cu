@@ -20,7 +20,7 @@ enum {
     MOST_KEYS = 32, /* of a step */
     DIMS = 128,     /* of values that a launch adds up: what a lane has registers for */
     WEIGHT = 1 << 15,
-    SHARED_BYTES = 48 << 10, /* of a block: enough for 512 dims */
+    SHARED_BYTES = 48 << 10, /* of a block: enough for 512 dims; of more it is allowed to have more */
     TWIST = 64,              /* numbers of a row in shared memory come in multiples of that */
     KEY_TILES = MOST_KEYS / IG_MMA_COLS,
     KEY_STEPS = MOST_KEYS / IG_MMA_DEPTH,
@@ -482,16 +482,27 @@ static __global__ void combine(ig_head_shape s, ig_cuda_prompt p) {
     if (done && p.job->lse) p.job->lse[row] = m * LN_2 + logf(whole);
 }
 
+/* Bytes of shared memory of a block: of queries and rows of a step. */
+static size_t shared_bytes(const tiling *g) {
+    bool near = g->d == 64 || g->d == 128; /* two steps' rows take the place of the queries */
+    size_t rows = (size_t)(2 * g->warps * IG_MMA_ROWS + (near ? 0 : g->apart ? 2 * g->keys : g->keys));
+    return rows * (size_t)g->stride * sizeof(uint16_t);
+}
+
+cudaError_t ig_cuda_allow_prefill(void) {
+    ig_head_shape widest = {1, 1, IG_KV_DIMS, 1};
+    tiling g = tiling_of(&widest);
+    return cudaFuncSetAttribute((const void *)(void (*)(ig_head_shape, tiling, ig_cuda_prompt, int))prefill<0>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes(&g));
+}
+
 void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p) {
     tiling g = tiling_of(shape);
     dim3 grid((unsigned)(p->n + g.positions - 1) / (unsigned)g.positions, (unsigned)(shape->n_kv_heads * g.n_slices),
               (unsigned)ig_cuda_parts_of(p));
-    bool near = g.d == 64 || g.d == 128; /* two steps' rows take the place of the queries */
-    size_t rows = (size_t)(2 * g.warps * IG_MMA_ROWS + (near ? 0 : g.apart ? 2 * g.keys : g.keys));
     auto kernel = g.d == 64 ? prefill<64> : g.d == 128 ? prefill<128> : prefill<0>;
     for (int dim = 0; dim < g.d; dim += DIMS)
-        ig_launch(kernel, grid, dim3((unsigned)g.warps * IG_WARP), rows * (size_t)g.stride * sizeof(uint16_t), q,
-                  *shape, g, *p, dim);
+        ig_launch(kernel, grid, dim3((unsigned)g.warps * IG_WARP), shared_bytes(&g), q, *shape, g, *p, dim);
 }
 
 void ig_cuda_combine(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p) {

@@ -314,6 +314,19 @@ void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows,
     ig_launch(add_rows, dim3((unsigned)n_rows), dim3(THREADS), 0, q, y, x, rows, shares, n);
 }
 
+static __global__ void copy_rows(float *to, size_t to_row, const float *from, size_t from_row, int n, size_t all) {
+    ig_begin();
+    for (size_t i = first_element(); i < all; i += stride()) {
+        size_t row = i / (size_t)n, at = i % (size_t)n;
+        to[row * to_row + at] = from[row * from_row + at];
+    }
+}
+
+void ig_cuda_copy_rows(ig_queue q, float *to, size_t to_row, const float *from, size_t from_row, int n, int n_rows) {
+    size_t all = (size_t)n * (size_t)n_rows;
+    ig_launch(copy_rows, dim3(blocks_for(all)), dim3(THREADS), 0, q, to, to_row, from, from_row, n, all);
+}
+
 static __global__ void scale(float *x, float factor, size_t n) {
     ig_begin();
     for (size_t i = first_element(); i < n; i += stride()) x[i] *= factor;
