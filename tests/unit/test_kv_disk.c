@@ -1,167 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The KV store with a disk tier: whatever is loaded is what was written, steps that want more than there is room for
- * keep a part of it, prefetches of two layers overlap, and RAM stays within its limit.
+ * keep a part of it, prefetches of two layers overlap, and RAM stays within its limit. A disk that fails is in
+ * test_kv_disk_faults.c.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "count_memory.h"
 #include "kv/frame_pool.h"
 #include "kv/memory_parts.h"
-#include "kv/store.h"
+#include "kv_disk_rig.h"
 #include "sanitized.h"
-#include "temp_dir.h"
-
-enum { LAYERS = 12, HEADS = 3, DIM = 64, TOKENS = 2048, BATCH = 128, PER_BLOCK = 16 };
-
-static ig_kv_shape shape = {
-    .n_layers = LAYERS, .n_kv_heads = HEADS, .head_dim = DIM, .n_ctx = TOKENS + 64, .n_batch = BATCH};
-
-typedef struct rig {
-    temp_dir dir;
-    ig_kv_options options;
-    ig_kv *kv;
-    int32_t index[HEADS][TOKENS];
-    ig_kv_pick picks[HEADS];
-} rig;
-
-static _Atomic bool writes_fail, writes_wait; /* those of the disk tier's threads, which call this file's function */
-static _Atomic int n_writes;
-
-ssize_t pwritev(int fd, const struct iovec *iov, int n_iov, off_t at) {
-    while (writes_wait) usleep(100);
-    ssize_t n = writes_fail ? -1 : syscall(SYS_pwritev, fd, iov, (long)n_iov, (long)at, 0L);
-    if (writes_fail) errno = ENOSPC;
-    n_writes++;
-    return n;
-}
-
-static void expect_ok(ig_status s, const ig_error *err) {
-    if (s) fail_msg("%s", err->text);
-}
-
-static ig_kv_stats stats(const rig *r) {
-    ig_kv_stats st;
-    ig_kv_get_stats(r->kv, &st);
-    return st;
-}
-
-static ig_status prefetch(rig *r, int layer, ig_error *err) {
-    return ig_kv_prefetch_all(ig_kv_memory_of(r->kv), layer,
-                              &(ig_kv_want){.kv = r->kv, .picks = r->picks, .n_picks = HEADS}, 1, err);
-}
-
-static uint16_t stamp(int layer, int head, int token, int c) {
-    return (uint16_t)(layer * 31 + head * 7 + token * 131 + c);
-}
-
-/* Tokens [n, n + count) of all layers, as a model brings them. */
-static ig_status try_tokens(rig *r, int n, int count, ig_error *err) {
-    for (int l = 0; l < LAYERS; l++) {
-        ig_status s = ig_kv_extend(r->kv, l, n + count, err);
-        if (s) return s;
-        for (int h = 0; h < HEADS; h++)
-            for (int t = n; t < n + count; t++) {
-                uint16_t row[2][DIM];
-                for (int c = 0; c < DIM; c++) {
-                    row[0][c] = stamp(l, h, t, c);
-                    row[1][c] = (uint16_t)~row[0][c];
-                }
-                ig_kv_view v = ig_kv_fetch(r->kv, l, h, NULL, 0, n + count);
-                uint8_t *at = (uint8_t *)(uintptr_t)ig_kv_view_row(&v, t);
-                memcpy(at, row[0], sizeof row[0]);
-                memcpy(at + v.v_offset, row[1], sizeof row[1]);
-            }
-        s = ig_kv_seal(r->kv, l, err);
-        if (s) return s;
-    }
-    return IG_OK;
-}
-
-static void add_tokens(rig *r, int n, int count) {
-    ig_error err = {0};
-    expect_ok(try_tokens(r, n, count, &err), &err);
-}
-
-static bool with_threads; /* instead of io_uring */
-
-/* What an error says that a store needs. */
-static uint64_t least_of(const ig_error *err) {
-    const char *at = strstr(err->text, "at least ");
-    assert_non_null(at);
-    return strtoull(at + strlen("at least "), NULL, 10);
-}
-
-/* Layers that entries are dropped of. */
-static int n_dropping;
-
-/* A store whose limit is `share` of the way from the least to all. */
-static void open_rig(rig *r, ig_evict_rule evict, double share) {
-    ig_error err = {0};
-    *r = (rig){.dir = temp_dir_open()};
-    r->options = (ig_kv_options){.ram_bytes = 1,
-                                 .disk_bytes = 64 << 20,
-                                 .disk_path = r->dir.path,
-                                 .evict = evict,
-                                 .n_dropping = n_dropping,
-                                 .no_uring = with_threads};
-    assert_int_equal(ig_kv_open(&r->kv, &shape, &r->options, &err), IG_E_LIMIT);
-    uint64_t least = least_of(&err);
-    uint64_t all = (uint64_t)LAYERS * HEADS * TOKENS * DIM * 4;
-    assert_true(least < all);
-    r->options.ram_bytes = least + (uint64_t)(share * (double)(all - least));
-    expect_ok(ig_kv_open(&r->kv, &shape, &r->options, &err), &err);
-    expect_ok(ig_kv_may_drop(r->kv, &err), &err);
-}
-
-static void close_rig(rig *r) {
-    ig_kv_close(r->kv);
-    temp_dir_close(&r->dir);
-}
-
-/* Every `stride`th block of each head, two tokens of it; `first` differs by head. */
-static int pick_blocks(rig *r, int first, int stride, int n_tokens) {
-    int n_blocks = 0;
-    for (int h = 0; h < HEADS; h++) {
-        int n = 0;
-        for (int b = (first + h) % stride; b < n_tokens / PER_BLOCK; b += stride, n_blocks++) {
-            r->index[h][n++] = b * PER_BLOCK + (b + h) % 8;
-            r->index[h][n++] = b * PER_BLOCK + 8 + b % 8;
-        }
-        r->picks[h] = (ig_kv_pick){r->index[h], n};
-    }
-    return n_blocks;
-}
-
-static void check_picks(const rig *r, int layer) {
-    for (int h = 0; h < HEADS; h++) {
-        ig_kv_view v = ig_kv_fetch(r->kv, layer, h, r->picks[h].index, 0, r->picks[h].n);
-        for (int i = 0; i < v.n; i++) {
-            int token = v.index[i];
-            const uint8_t *at = ig_kv_view_row(&v, token);
-            for (int c = 0; c < DIM; c++) {
-                uint16_t key, value;
-                memcpy(&key, at + c * 2, 2);
-                memcpy(&value, at + v.v_offset + c * 2, 2);
-                assert_int_equal(key, stamp(layer, h, token, c));
-                assert_int_equal(value, (uint16_t)~key);
-            }
-        }
-    }
-}
 
 /* More is wanted in a step than there is room for, the same in every step: an order that knows only when a block was
  * used would have pushed out each of them before its turn comes again. */
@@ -277,42 +126,6 @@ static void ram_stays_within_its_limit(void **state) {
     close_rig(&r);
 }
 
-static void expect_no_space(const rig *r, ig_status s, const ig_error *err) {
-    if (s != IG_E_IO || !strstr(err->text, "No space left") || !strstr(err->text, r->dir.path))
-        fail_msg("%d: %s", (int)s, err->text);
-}
-
-/* Blocks that could not be written stay in RAM and are written later, or there would soon be no room. */
-static void failed_writes_are_made_good(void **state) {
-    rig r;
-    ig_error err = {0};
-    int n_failed = 0;
-    (void)state;
-    with_threads = true;
-    open_rig(&r, IG_EVICT_COUNTER, 0);
-    for (int n = 0; n < TOKENS; n += BATCH) {
-        writes_fail = true;
-        ig_status s = try_tokens(&r, n, BATCH, &err);
-        if (s) expect_no_space(&r, s, &err);
-        n_failed += s != IG_OK;
-        ig_kv_cut(r.kv, n, NULL);
-        assert_int_equal(ig_kv_length(r.kv), n);
-        writes_fail = false;
-        add_tokens(&r, n, BATCH);
-        assert_true(stats(&r).ram_bytes <= r.options.ram_bytes);
-    }
-    assert_true(n_failed > 0); /* how many depends on when the disk answers */
-    for (int l = 0; l < LAYERS; l++) {
-        pick_blocks(&r, 0, 1, TOKENS);
-        expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
-        check_picks(&r, l);
-    }
-    expect_ok(ig_kv_cut(r.kv, 0, &err), &err);
-    assert_int_equal(stats(&r).disk_bytes, 0);
-    close_rig(&r);
-    with_threads = false;
-}
-
 /* Pieces are copied whole, most of them from the disk. */
 static void pieces_are_copied(void **state) {
     rig r;
@@ -336,36 +149,6 @@ static void pieces_are_copied(void **state) {
     }
     free(got);
     close_rig(&r);
-}
-
-/* A failure may become known while blocks of the same layer are being written: it is not forgotten. */
-static void a_failure_while_writing(void **state) {
-    enum { BLOCKS = MAX_WRITES + 1 };
-    rig r;
-    ig_error err = {0};
-    ig_status s = IG_E_IO;
-    (void)state;
-    with_threads = true;
-    open_rig(&r, IG_EVICT_COUNTER, 0.9);
-    writes_fail = true;
-    n_writes = 0;
-    for (int b = 1; b <= BLOCKS; b++) {
-        expect_ok(ig_kv_extend(r.kv, 0, b * PER_BLOCK, &err), &err);
-        if (b == BLOCKS) { /* all but this one have failed, which nobody has asked for yet */
-            while (n_writes < MAX_WRITES) usleep(1000);
-            writes_fail = false;
-        }
-        expect_ok(ig_kv_seal(r.kv, 0, &err), &err);
-    }
-    for (int i = 0; s && i < BLOCKS; i++) { /* each tells of a failure, or writes again */
-        ig_kv_settle(r.kv->memory);
-        s = ig_kv_extend(r.kv, 0, BLOCKS * PER_BLOCK, &err);
-    }
-    expect_ok(s, &err);
-    ig_kv_settle(r.kv->memory);
-    assert_int_equal(stats(&r).disk_bytes, (uint64_t)BLOCKS * HEADS * IG_FRAME_BYTES);
-    close_rig(&r);
-    with_threads = false;
 }
 
 /* Marks of what was wanted are counted in 32 bits, which a server goes through in days. */
@@ -413,56 +196,6 @@ static void short_layers_come_to_stay(void **state) {
     close_rig(&r);
     shape.n_ctx = TOKENS + 64;
     shape.n_batch = BATCH;
-}
-
-/* TOKENS tokens are written, and one block more of each layer cannot be. */
-static void fill_and_fail(rig *r) {
-    ig_error err = {0};
-    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(r, n, BATCH);
-    expect_ok(ig_kv_cut(r->kv, TOKENS, &err), &err); /* all is written */
-    n_writes = 0;
-    writes_fail = writes_wait = true;
-    add_tokens(r, TOKENS, PER_BLOCK);
-    writes_wait = false;
-    while (n_writes < LAYERS) usleep(1000);
-}
-
-/* A prefetch takes what room there is; that a write has failed is not a lack of room. */
-static void a_prefetch_tells_of_a_failed_write(void **state) {
-    rig r;
-    ig_error err = {0};
-    (void)state;
-    with_threads = true;
-    open_rig(&r, IG_EVICT_COUNTER, 0);
-    fill_and_fail(&r);
-    pick_blocks(&r, 0, 1, TOKENS);
-    ig_status s = IG_OK;
-    for (int i = 0; !s && i < 100 * LAYERS; i++) { /* soon, not at once */
-        s = prefetch(&r, i % LAYERS, &err);
-        usleep(1000);
-    }
-    expect_no_space(&r, s, &err);
-    writes_fail = false;
-    close_rig(&r);
-    with_threads = false;
-}
-
-/* Pieces can be copied while a write has failed, of which the sequence itself is told. */
-static void a_copy_keeps_a_failed_write(void **state) {
-    rig r;
-    ig_error err = {0};
-    (void)state;
-    with_threads = true;
-    open_rig(&r, IG_EVICT_COUNTER, 0);
-    uint8_t *piece = malloc(ig_kv_piece_bytes(ig_kv_memory_of(r.kv)));
-    fill_and_fail(&r);
-    for (int i = 0; i < TOKENS / PER_BLOCK; i++) expect_ok(ig_kv_copy_piece(r.kv, i, piece, &err), &err);
-    ig_status s = ig_kv_cut(r.kv, TOKENS, &err);
-    expect_no_space(&r, s, &err);
-    writes_fail = false;
-    free(piece);
-    close_rig(&r);
-    with_threads = false;
 }
 
 static void see_move(void *user, int layer, int head, int from, int to) {
@@ -588,13 +321,9 @@ int main(void) {
         WITH(what_is_idle_leaves, fifo),
         WITH(prefetches_overlap, counter),
         WITH(prefetches_overlap, lru),
-        cmocka_unit_test(failed_writes_are_made_good),
         cmocka_unit_test(pieces_are_copied),
-        cmocka_unit_test(a_failure_while_writing),
         cmocka_unit_test(marks_begin_anew),
         cmocka_unit_test(short_layers_come_to_stay),
-        cmocka_unit_test(a_prefetch_tells_of_a_failed_write),
-        cmocka_unit_test(a_copy_keeps_a_failed_write),
         cmocka_unit_test(what_stays_fills_ram),
         cmocka_unit_test(a_cut_with_little_room),
     };

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tests of steps of several sessions share. Sessions come in pairs: one is stepped in batches, of the other the
+ * same is asked by ig_session_sync() and ig_session_decode(). Include after cmocka.h.
+ */
+#ifndef TESTS_BATCH_PAIRS_H
+#define TESTS_BATCH_PAIRS_H
+
+#include "base/compiler.h"
+#include "base/random.h"
+#include "engine/session.h"
+#include "golden/tiny_session.h"
+#include "sanitized.h"
+
+enum { N_CTX = 640, N_BATCH = 48, MOST = 16, MOST_PIECE = 24 };
+
+typedef struct kind {
+    const char *policy, *type;
+    bool disk;
+    double limit;
+} kind;
+
+static const kind kinds[] = {
+    {"infinigen", "f16", true, 0}, {"full", "q8", true, 0},         {"infinigen-osdi24", "f16", true, 0},
+    {"quest", "q4", true, 0},      {"h2o", "f16", false, 0},        {"window", "f16", true, 0},
+    {"infinigen", "q4", false, 0}, {"oracle", "q8", true, 0},       {"infinigen-osdi24", "q8", false, 0},
+    {"full", "q1", false, 0},      {"infinigen", "q8", false, 0.3}, {"h2o", "q2", true, 0},
+};
+
+typedef struct pair {
+    ig_session *together, *alone;
+    int32_t ids[N_CTX];
+    int n; /* tokens that both hold */
+    bool has_logits;
+} pair;
+
+static ig_random dice = {5};
+static int n_ctx;       /* N_CTX, or fewer */
+static bool has_window; /* in all layers: nothing is dropped by a limit */
+static bool shares;     /* the last layers read keys of others: nothing is ever dropped */
+
+static inline int any(int limit) { return (int)(ig_random_u64(&dice) % (uint64_t)limit); }
+
+static inline void open_pair(pair *p, const kind *k, const char *where) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = n_ctx;
+    o.n_batch = N_BATCH;
+    o.cache.policy = shares && strcmp(k->policy, "h2o") == 0 ? "quest" : k->policy;
+    o.cache.memory.type = k->type;
+    o.cache.memory.limit = has_window ? 0 : k->limit;
+    o.cache.budget = 0.15;
+    o.cache.n_recent = 16;
+    o.cache.n_dense_layers = 1;
+    *p = (pair){.alone = open_session(&o)};
+    if (k->disk) {
+        o.cache.memory.disk_bytes = 64 << 20;
+        o.cache.memory.disk_path = where;
+        o.cache.memory.no_uring = true;
+        o.cache.memory.ram_bytes = least_ram(o);
+    }
+    p->together = open_session(&o);
+}
+
+static inline void close_pair(const pair *p) {
+    ig_session_close(p->together);
+    ig_session_close(p->alone);
+}
+
+static inline void agree(const pair *p) {
+    const int32_t *held;
+    assert_int_equal(ig_session_tokens(p->together, &held), p->n);
+    assert_memory_equal(held, p->ids, (size_t)p->n * sizeof *held);
+    assert_int_equal(ig_session_logits(p->together) != NULL, p->has_logits);
+    if (p->has_logits) same(p->together, p->alone);
+}
+
+/* Both hold n tokens of another text, from the first one on, by prompts alone. */
+static inline void restart(pair *p, int n) {
+    int32_t first = p->ids[0];
+    for (int i = 0; i < n; i++) p->ids[i] = any(N_VOCAB);
+    p->ids[0] = (first + 1) % N_VOCAB;
+    put(p->together, p->ids, n);
+    put(p->alone, p->ids, n);
+    p->n = n;
+    p->has_logits = true;
+    agree(p);
+}
+
+/* The other session gets what this one got. */
+static inline void follow(pair *p, const ig_batch_item *x) {
+    memcpy(p->ids + p->n, x->ids, (size_t)x->n * sizeof *x->ids);
+    if (x->prompt)
+        put(p->alone, p->ids, p->n + x->n);
+    else
+        step(p->alone, x->ids[0]);
+    p->n += x->n;
+    p->has_logits = !x->more;
+    agree(p);
+}
+
+/* Something for a session: more often than not a token. */
+static inline ig_batch_item ask(const pair *p, int32_t *ids) {
+    bool prompt = any(3) == 0;
+    ig_batch_item x = {.session = p->together, .ids = ids, .n = prompt ? 1 + any(MOST_PIECE) : 1, .prompt = prompt};
+    x.more = prompt && any(2);
+    for (int i = 0; i < x.n; i++) ids[i] = any(N_VOCAB);
+    return x;
+}
+
+/* Items of some of n pairs, in any order, that fit a step; which[] says whose they are. */
+static inline int ask_some(const pair *p, int n, ig_batch_item *items, int32_t (*ids)[MOST_PIECE], int *which) {
+    int order[MOST], n_items = 0, n_rows = 0;
+    for (int i = 0; i < n; i++) order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = any(i + 1), t = order[i];
+        order[i] = order[j];
+        order[j] = t;
+    }
+    for (int i = 0, wanted = 1 + any(n); i < n && n_items < wanted; i++) {
+        ig_batch_item x = ask(&p[order[i]], ids[n_items]);
+        if (p[order[i]].n + x.n > n_ctx || n_rows + x.n > N_BATCH) continue;
+        n_rows += x.n;
+        which[n_items] = order[i];
+        items[n_items++] = x;
+    }
+    return n_items;
+}
+
+static inline void run_step(ig_batch_item *items, int n) {
+    ig_error err = {0};
+    if (n) expect_ok(ig_batch_step(items, (size_t)n, &err), &err);
+}
+
+/* The model of the tests that follow, and the context that they have. */
+static inline int set_up(const char *path, int n_threads, int n) {
+    open_tiny(path, n_threads);
+    ig_model_info info;
+    ig_model_get_info(model, &info);
+    has_window = info.sliding_window > 0;
+    shares = info.n_sharing_layers > 0;
+    n_ctx = n;
+    return 0;
+}
+
+static inline int open_llama(void **state) { return (void)state, set_up(TINY_LLAMA, 2, N_CTX); }
+static inline int open_llama_short(void **state) { return (void)state, set_up(TINY_LLAMA, 2, 192); }
+static inline int open_model(void **state) { return set_up(*state, 2, N_CTX); }
+
+#endif
