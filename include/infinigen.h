@@ -691,6 +691,8 @@ typedef struct ig_logit_bias {
 
 /* Logits pass through these in the order in which they stand here, which is llama.cpp's. Probabilities that a filter
  * looks at are those of the tokens that the filters before it have left, without the temperature.
+ * Tokens that the model's files suppress (suppress_tokens of generation_config.json; tokenizer.ggml.suppress_tokens)
+ * never come, whatever is chosen here.
  * With a grammar an answer is a text of its rule "root", and a sampler serves one answer of ig_generate() after
  * another. It is in GBNF, as llama.cpp has it, with control tokens by number, <[2]>. What does not go on with the rules
  * never comes, nor does an end token before they are complete; once nothing more can come, the answer ends. */
@@ -811,7 +813,8 @@ typedef struct ig_scheduler_options {
                                    than a token of each of them takes: 0.001..60. Default 0.025 */
 } ig_scheduler_options;
 
-/* A token and the natural logarithm of its probability, before bias, penalties and temperature. */
+/* A token and the natural logarithm of its probability, before bias, penalties and temperature; in an answer what the
+ * model's files suppress has none. */
 typedef struct ig_token_score {
     int32_t id;
     double logprob; /* NAN: there is none */

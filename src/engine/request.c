@@ -124,11 +124,12 @@ void ig_request_free(ig_request *r) {
 
 /* ---- scores --------------------------------------------------------------------------- */
 
-/* The n likeliest, of equals the first. */
+/* The n likeliest, of equals the first; without those that cannot come. */
 static int find_top(ig_token_score *top, int n, const float *logits, int n_vocab) {
     int have = 0;
     for (int id = 0; id < n_vocab && n; id++) {
-        if (have == n && !((double)logits[id] > top[n - 1].logprob)) continue;
+        double least = have == n ? top[n - 1].logprob : -INFINITY;
+        if (!((double)logits[id] > least)) continue;
         int at = have < n ? have++ : n - 1;
         for (; at > 0 && (double)logits[id] > top[at - 1].logprob; at--) top[at] = top[at - 1];
         top[at] = (ig_token_score){id, (double)logits[id]};
@@ -152,7 +153,7 @@ static void tell_token(ig_request *r, int32_t id, const float *logits, bool is_p
 
 static void on_answer_token(void *user, int32_t id, bool is_end) {
     ig_request *r = user;
-    tell_token(r, id, ig_session_logits(r->session), false, is_end);
+    tell_token(r, id, r->o.has_scores ? ig_sampler_possible(r->sampler, r->session) : NULL, false, is_end);
 }
 
 /* An ig_logits_fn: row i is of the token at first + i, and says what the one after it is worth. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sampling. The order is llama.cpp's: logit bias, penalties, the grammar, then the filters (candidates.c) and the
- * temperature.
+ * temperature. What the model's files suppress is gone before the filters, whatever its bias.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,10 +21,12 @@ struct ig_sampler {
     const ig_kernels *kernels;
     ig_candidates candidates;
     ig_constraint *constraint; /* NULL: there is no grammar */
-    float *logits;             /* [n_vocab] changed copy */
-    float *weights;            /* [n_vocab] of all tokens */
-    int32_t *counts;           /* [n_vocab] of tokens that the penalties look back on; 0 between calls */
-    ig_logit_bias bias[];      /* [o.n_logit_bias] */
+    const int32_t *suppressed; /* [n_suppressed] tokens that never come; the model's */
+    size_t n_suppressed;
+    float *logits;        /* [n_vocab] changed copy */
+    float *weights;       /* [n_vocab] of all tokens */
+    int32_t *counts;      /* [n_vocab] of tokens that the penalties look back on; 0 between calls */
+    ig_logit_bias bias[]; /* [o.n_logit_bias] */
 };
 
 ig_sampler_options ig_sampler_defaults(void) {
@@ -56,6 +58,14 @@ static ig_status open_constraint(ig_sampler *s, ig_error *err) {
     return status ? status : ig_constraint_open(&s->constraint, words, s->o.grammar, err);
 }
 
+/* Those of the ids that the model has logits of. */
+static void find_suppressed(ig_sampler *s) {
+    const ig_model *m = s->model;
+    size_t n = m->tokenizer ? ig_tokenizer_suppressed(m->tokenizer, &s->suppressed) : 0;
+    while (n > 0 && s->suppressed[n - 1] >= m->config.n_vocab) n--;
+    s->n_suppressed = n;
+}
+
 ig_status ig_sampler_open(ig_sampler **out, const ig_model *m, const ig_sampler_options *options, ig_error *err) {
     if (out) *out = NULL;
     if (!out || !m || !m->has_weights) return ig_fail(err, IG_E_ARG, "ig_sampler_open: a model with weights is needed");
@@ -68,6 +78,7 @@ ig_status ig_sampler_open(ig_sampler **out, const ig_model *m, const ig_sampler_
     s->o = o;
     if (bias_bytes) memcpy(s->bias, o.logit_bias, bias_bytes);
     s->model = m;
+    find_suppressed(s);
     s->random.state = o.seed;
     s->kernels = ig_kernels_get(m->ctx->level);
     s->logits = malloc(n * sizeof *s->logits);
@@ -120,19 +131,35 @@ static void mask_logits(ig_sampler *s, const uint64_t *mask) {
     }
 }
 
+static void remove_tokens(ig_sampler *s, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++) s->logits[ids[i]] = -INFINITY;
+}
+
+static void copy_logits(ig_sampler *s, const ig_session *session) {
+    memcpy(s->logits, session->logits, (size_t)s->model->config.n_vocab * sizeof *s->logits);
+}
+
+const float *ig_sampler_possible(ig_sampler *s, const ig_session *session) {
+    if (!s->n_suppressed) return session->logits;
+    copy_logits(s, session);
+    remove_tokens(s, s->suppressed, s->n_suppressed);
+    return s->logits;
+}
+
 /* The session's logits with bias and penalties, of the tokens of `mask` (NULL: all), and without some. */
 static const float *adjust(ig_sampler *s, const ig_session *session, const uint64_t *mask, const int32_t *without,
                            size_t n_without) {
     const ig_sampler_options *o = &s->o;
     bool penalises = o->repeat_penalty != 1 || o->frequency_penalty != 0 || o->presence_penalty != 0;
     int n = session->n_tokens, n_back = !penalises ? 0 : o->repeat_last_n < 0 ? n : o->repeat_last_n;
-    if (!o->n_logit_bias && !n_back && !n_without && !mask) return session->logits;
+    if (!o->n_logit_bias && !n_back && !n_without && !mask && !s->n_suppressed) return session->logits;
     if (n_back > n) n_back = n;
-    memcpy(s->logits, session->logits, (size_t)s->model->config.n_vocab * sizeof *s->logits);
+    copy_logits(s, session);
     for (size_t i = 0; i < o->n_logit_bias; i++) s->logits[s->bias[i].id] += s->bias[i].bias;
     penalise(s, session->tokens + n - n_back, n_back);
     if (mask) mask_logits(s, mask);
-    for (size_t i = 0; i < n_without; i++) s->logits[without[i]] = -INFINITY;
+    remove_tokens(s, without, n_without);
+    remove_tokens(s, s->suppressed, s->n_suppressed);
     return s->logits;
 }
 

@@ -77,6 +77,9 @@ bool ig_sampler_is_for(const ig_sampler *sampler, const ig_model *m);
  * none. */
 ig_status ig_sampler_take(int32_t *id, ig_sampler *sampler, const ig_session *s, const int32_t *without,
                           size_t n_without, ig_error *err);
+/* Logits of a session that has some, with minus infinity for what the model's files suppress: those that the scores of
+ * answers are of. Until the sampler is used again. */
+const float *ig_sampler_possible(ig_sampler *sampler, const ig_session *s);
 /* Whether the answer is complete as its grammar has it, and nothing can follow. */
 bool ig_sampler_is_done(const ig_sampler *sampler);
 

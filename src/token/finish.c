@@ -26,6 +26,26 @@ void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id) {
     if (id >= 0 && id < t->vocab.n) t->vocab.tokens[id].flags |= IG_TOKEN_END;
 }
 
+bool ig_tokenizer_room_for_suppressed(ig_tokenizer *t, size_t n) {
+    if (n <= SIZE_MAX / sizeof *t->suppressed) t->suppressed = malloc(n * sizeof *t->suppressed);
+    return t->suppressed != NULL;
+}
+
+static int compare_ids(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* In order, each once. */
+static void sort_suppressed(ig_tokenizer *t) {
+    size_t n = 0;
+    if (!t->n_suppressed) return;
+    qsort(t->suppressed, t->n_suppressed, sizeof *t->suppressed, compare_ids);
+    for (size_t i = 0; i < t->n_suppressed; i++)
+        if (n == 0 || t->suppressed[i] != t->suppressed[n - 1]) t->suppressed[n++] = t->suppressed[i];
+    t->n_suppressed = n;
+}
+
 /* Length up to which a token's text is shown in an error. */
 static int shown(size_t n) { return (int)(n < 64 ? n : 64); }
 
@@ -169,6 +189,7 @@ ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err)
     t->cut_at_blank = t->sentencepiece && blanks_only_lead(v);
     find_byte_tokens(t);
     find_end_tokens(t);
+    sort_suppressed(t);
     if (t->bos >= v->n || t->eos >= v->n || t->rules.unknown >= v->n)
         return ig_fail(err, IG_E_FORMAT, "%s: a special token id is not below the vocabulary size %d", where, v->n);
     if (t->bos < 0) t->adds_bos = false;

@@ -161,6 +161,24 @@ static ig_status read_id(const source *s, const char *key, int32_t fallback, int
     return status;
 }
 
+/* -1 and 2^32 - 1 say "none" here too. Models may have no row for an id, which then cannot come anyway. */
+static ig_status read_suppressed(const source *s) {
+    ig_tokenizer *t = s->t;
+    const ig_gguf_value *ids;
+    ig_status status = find_array(s, "suppress_tokens", true, false, 0, &ids);
+    if (status || !ids || !ids->n_items) return status;
+    if (ids->n_items > INT32_MAX / 4) return fail_key(s, "suppress_tokens", "is too long");
+    size_t n = (size_t)ids->n_items;
+    if (!ig_tokenizer_room_for_suppressed(t, n))
+        return ig_fail_memory(s->err, "suppressed tokens", n * sizeof *t->suppressed);
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = ig_gguf_array_int(ids, i);
+        if (id < -1 || id > UINT32_MAX) return fail_key(s, "suppress_tokens", "has an item that is not a token id");
+        if (id >= 0 && id <= INT32_MAX) t->suppressed[t->n_suppressed++] = (int32_t)id;
+    }
+    return IG_OK;
+}
+
 static ig_status read_special(source *s, bool add_bos) {
     ig_tokenizer *t = s->t;
     bool is_llama = s->family == LLAMA, remove_blanks = false;
@@ -242,6 +260,7 @@ static ig_status build(source *s, ig_text model) {
         if (!status) status = ig_pretoken_named(&t->pretoken, pre, &t->rules.whole_words, &add_bos, where, s->err);
     }
     if (!status) status = read_special(s, add_bos);
+    if (!status) status = read_suppressed(s);
     if (!status) status = read_strips(s);
     return status ? status : ig_tokenizer_finish(t, ig_gguf_path(s->g), s->err);
 }

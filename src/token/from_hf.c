@@ -138,21 +138,46 @@ static void read_special(const source *s) {
     }
 }
 
-/* One id or a list of them. */
-static ig_status read_generation_id(const source *s, const json_t *value, const char *key, int32_t *first, bool ends) {
-    size_t n = json_is_array(value) ? json_array_size(value) : 1;
-    for (size_t i = 0; i < n && value && !json_is_null(value); i++) {
-        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
-        int64_t id = json_is_integer(item) ? json_integer_value(item) : -1;
-        if (id < 0 || id > INT32_MAX)
-            return ig_fail(s->err, IG_E_FORMAT, "%s: %s: is not a token id", s->generation_path.data, key);
+/* Number of ids of a key of generation_config.json: it has one, or a list of them. */
+static size_t count_ids(const source *s, const char *key) {
+    const json_t *value = json_object_get(s->generation, key);
+    return json_is_array(value) ? json_array_size(value) : value && !json_is_null(value);
+}
+
+static ig_status read_id(const source *s, const char *key, size_t i, int32_t *out) {
+    const json_t *value = json_object_get(s->generation, key);
+    const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+    int64_t id = json_is_integer(item) ? json_integer_value(item) : -1;
+    if (id < 0 || id > INT32_MAX)
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %s: is not a token id", s->generation_path.data, key);
+    *out = (int32_t)id;
+    return IG_OK;
+}
+
+static ig_status read_generation_ids(const source *s, const char *key, int32_t *first, bool ends) {
+    for (size_t i = 0, n = count_ids(s, key); i < n; i++) {
+        int32_t id;
+        ig_status status = read_id(s, key, i, &id);
+        if (status) return status;
         if (id >= s->t->vocab.n)
-            return ig_fail(s->err, IG_E_FORMAT, "%s: %s: token %lld is not below the vocabulary size %d",
-                           s->generation_path.data, key, (long long)id, s->t->vocab.n);
-        if (*first < 0) *first = (int32_t)id;
+            return ig_fail(s->err, IG_E_FORMAT, "%s: %s: token %d is not below the vocabulary size %d",
+                           s->generation_path.data, key, id, s->t->vocab.n);
+        if (*first < 0) *first = id;
         if (ends) ig_tokenizer_set_end(s->t, id);
     }
     return IG_OK;
+}
+
+/* Models may have no row for an id, which then cannot come anyway. */
+static ig_status read_suppressed(const source *s) {
+    static const char key[] = "suppress_tokens";
+    ig_tokenizer *t = s->t;
+    size_t n = count_ids(s, key);
+    ig_status status = IG_OK;
+    if (n && !ig_tokenizer_room_for_suppressed(t, n)) return ig_fail_memory(s->err, key, n * sizeof *t->suppressed);
+    for (; t->n_suppressed < n && !status; t->n_suppressed++)
+        status = read_id(s, key, t->n_suppressed, &t->suppressed[t->n_suppressed]);
+    return status;
 }
 
 static ig_status set_template(const source *s, ig_text text) {
@@ -221,10 +246,9 @@ static ig_status build(source *s) {
     if (!status) status = read_tables(s);
     if (status) return status;
     read_special(s);
-    status = read_generation_id(s, json_object_get(s->generation, "bos_token_id"), "bos_token_id", &s->t->bos, false);
-    if (!status)
-        status =
-            read_generation_id(s, json_object_get(s->generation, "eos_token_id"), "eos_token_id", &s->t->eos, true);
+    status = read_generation_ids(s, "bos_token_id", &s->t->bos, false);
+    if (!status) status = read_generation_ids(s, "eos_token_id", &s->t->eos, true);
+    if (!status) status = read_suppressed(s);
     ig_json_place at = {s->config_path.data, "", s->err};
     if (!status) status = ig_json_bool(s->config, "add_bos_token", &s->t->adds_bos, at);
     if (!status) status = ig_json_bool(s->config, "add_eos_token", &s->t->adds_eos, at);

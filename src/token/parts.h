@@ -35,6 +35,8 @@ struct ig_tokenizer {
     int32_t limit;    /* tokens added from this id on are left out, which the model has no row for; 0: none is */
     int32_t bos, eos; /* -1: none */
     bool adds_bos, adds_eos;
+    int32_t *suppressed; /* [n_suppressed]; in order, each once, when the tokenizer is finished */
+    size_t n_suppressed;
     char *chat_template; /* NULL: none */
 };
 
@@ -54,6 +56,8 @@ bool ig_tokenizer_normalize(const ig_tokenizer *t, ig_buffer *out, ig_text text,
 ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err);
 /* Flags `id` as one that ends a generation; an id out of range is ignored. */
 void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id);
+/* Room for n ids in `suppressed`, of which none is there yet; false without memory. */
+bool ig_tokenizer_room_for_suppressed(ig_tokenizer *t, size_t n);
 /* Whether a token of this text ends a generation in the models known. Not "</s>", which may be an ordinary word. */
 bool ig_tokenizer_names_end(ig_text text);
 /* The byte of a token written "<0x0A>", or -1. */

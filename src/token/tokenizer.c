@@ -28,6 +28,7 @@ void ig_tokenizer_close(ig_tokenizer *t) {
     ig_match_close(&t->added);
     ig_match_close(&t->added_normalized);
     ig_pretoken_close(&t->pretoken);
+    free(t->suppressed);
     free(t->chat_template);
     free(t);
 }
@@ -199,5 +200,9 @@ int32_t ig_tokenizer_eos(const ig_tokenizer *t) { return t->eos; }
 bool ig_tokenizer_adds_bos(const ig_tokenizer *t) { return t->adds_bos; }
 bool ig_tokenizer_is_end(const ig_tokenizer *t, int32_t id) {
     return id >= 0 && id < t->vocab.n && (t->vocab.tokens[id].flags & IG_TOKEN_END) != 0;
+}
+size_t ig_tokenizer_suppressed(const ig_tokenizer *t, const int32_t **ids) {
+    *ids = t->suppressed;
+    return t->n_suppressed;
 }
 const char *ig_tokenizer_chat_template(const ig_tokenizer *t) { return t->chat_template; }

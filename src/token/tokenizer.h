@@ -14,10 +14,10 @@ typedef struct ig_tokenizer ig_tokenizer;
 
 /* IG_E_NOT_FOUND if the file or directory holds no tokenizer at all; other errors name file and field. */
 ig_status ig_tokenizer_from_gguf(ig_tokenizer **out, const ig_gguf *g, ig_error *err);
-/* tokenizer.json, or vocab.json + merges.txt, or tokenizer.model; special ids, added tokens, end-of-generation set and
- * chat template also from tokenizer_config.json, added_tokens.json, special_tokens_map.json, generation_config.json,
- * chat_template.jinja, chat_template.json where present. Added tokens from id `limit` on, for which a model has no row,
- * are left out; 0: none is. */
+/* tokenizer.json, or vocab.json + merges.txt, or tokenizer.model; special ids, added tokens, end-of-generation set,
+ * suppressed tokens and chat template also from tokenizer_config.json, added_tokens.json, special_tokens_map.json,
+ * generation_config.json, chat_template.jinja, chat_template.json where present. Added tokens from id `limit` on, for
+ * which a model has no row, are left out; 0: none is. */
 ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, int32_t limit, ig_error *err);
 void ig_tokenizer_close(ig_tokenizer *t);
 
@@ -35,6 +35,9 @@ int32_t ig_tokenizer_bos(const ig_tokenizer *t); /* -1: none */
 int32_t ig_tokenizer_eos(const ig_tokenizer *t);
 bool ig_tokenizer_adds_bos(const ig_tokenizer *t);
 bool ig_tokenizer_is_end(const ig_tokenizer *t, int32_t id);
+/* Ids that no answer may have, as the model's files say: how many, and *ids in order, each once. They are not negative,
+ * but may lie beyond the vocabulary, where a model can have rows that no token belongs to. */
+size_t ig_tokenizer_suppressed(const ig_tokenizer *t, const int32_t **ids);
 /* The model's own Jinja template, NULL if none. */
 const char *ig_tokenizer_chat_template(const ig_tokenizer *t);
 

@@ -36,7 +36,7 @@ static const char tokenizer_json[] =
     "\"merges\": [\"a b\"]}}\n";
 static const char config_json[] =
     "{\"eos_token\": {\"content\": \"<e>\"}, \"add_bos_token\": true, \"chat_template\": \"x\"}\n";
-static const char generation_json[] = "{\"bos_token_id\": 4, \"eos_token_id\": [4, 3]}\n";
+static const char generation_json[] = "{\"bos_token_id\": 4, \"eos_token_id\": [4, 3], \"suppress_tokens\": [0]}\n";
 static const char vocab_json[] = "{\"a\": 0, \"b\": 1, \"ab\": 2, \"</s>\": 3}\n";
 static const char merges_txt[] = "#version: 0.2\na b\n";
 
