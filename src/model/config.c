@@ -114,6 +114,10 @@ static ig_status check_latent(const ig_config *c, const ig_config_names *names, 
                        "%s: latents of %d with values of %d, keys of %d and %d that rotate: the first two must be "
                        "multiples of 16, the others of 8",
                        names->path, s->kv_rank, s->value_dim, s->key_dim, c->n_rot);
+    if (c->head_dim > IG_MAX_HEAD_DIM)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: a latent of %d with %d that rotate: %d together, at most %d are supported", names->path,
+                       s->kv_rank, c->n_rot, c->head_dim, IG_MAX_HEAD_DIM);
     if (c->n_expert_groups < 2) return IG_OK;
     if (c->n_experts % c->n_expert_groups || c->n_groups_used < 1 ||
         c->n_experts_used > c->n_experts / c->n_expert_groups * c->n_groups_used)

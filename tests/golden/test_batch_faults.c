@@ -289,6 +289,7 @@ int main(void) {
         {"not finite, recurrences", numbers_that_are_not_finite, open_model, close_tiny, "tests/golden/models/qwen3.5"},
         {"not finite, shared keys", numbers_that_are_not_finite, open_model, close_tiny,
          "tests/golden/models/gemma4-e"},
+        {"not finite, latents", numbers_that_are_not_finite, open_model, close_tiny, "tests/golden/models/glm4-lite"},
         {"not finite, heads wider than the state", numbers_that_are_not_finite, open_model, close_tiny,
          "tests/golden/models/gemma4-moe"},
         {"not finite, experts", numbers_that_are_not_finite, open_few_experts, close_tiny, NULL},

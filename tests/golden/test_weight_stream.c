@@ -245,6 +245,7 @@ int main(void) {
         {"granitemoe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/granitemoe"},
         {"nemotron-h-moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/nemotron-h-moe"},
         {"gemma4-moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/gemma4-moe"},
+        {"deepseek3", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/deepseek3"},
         {"mixtral", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/mixtral"},
         {"glm4moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/glm4moe"},
         {"afmoe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/afmoe"},

@@ -434,7 +434,24 @@ static void reads_experts(void **state) {
     assert_true(c.n_plain_layers == 1 && c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all &&
                 c.expert_scale == 1.5);
     assert_true(c.head_norm == IG_HEAD_NORM_EACH && c.n_rot == c.head_dim / 2);
+#define DEEPSEEK(type)                                                                               \
+    "{\"model_type\":\"" type "\"," LLAMA                                                            \
+    ",\"kv_lora_rank\":32,\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":8,\"v_head_dim\":16,"         \
+    "\"moe_intermediate_size\":24,\"n_routed_experts\":16,\"num_experts_per_tok\":4,\"head_dim\":8," \
+    "\"first_k_dense_replace\":1"
+    c = from_json(DEEPSEEK("deepseek_v3") ",\"q_lora_rank\":24,\"n_group\":4,\"topk_group\":2}");
+    assert_true(c.latent.kv_rank == 32 && c.latent.q_rank == 24 && c.latent.key_dim == 16 && c.latent.value_dim == 16);
+    assert_true(c.n_kv_heads == 1 && c.head_dim == 40 && c.n_rot == 8 && c.rope == IG_ROPE_ADJACENT);
+    assert_true(fabs(c.attn_scale * sqrt(24) - 1) < 1e-12 && c.n_expert_groups == 4 && c.n_groups_used == 2);
+    assert_true(c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all);
+    c = from_json(DEEPSEEK(
+        "deepseek_v2") ",\"q_lora_rank\":null,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,"
+                       "\"mscale\":0.707,\"mscale_all_dim\":0.707,"
+                       "\"original_max_position_embeddings\":64}}");
+    assert_true(c.latent.q_rank == 0 && c.routing == IG_ROUTING_SOFTMAX_FIRST && c.is_share_of_all);
+    assert_true(fabs(c.attn_scale * sqrt(24) - pow(1 + 0.0707 * log(40), 2)) < 1e-9 && c.rope_gain == 1);
     static const char *const refused[][2] = {
+        {DEEPSEEK("deepseek_v3") ",\"n_group\":8,\"topk_group\":1}", "groups"},
         {GLM4_MOE ",\"n_group\":8}", "n_group"},
         {GLM4_MOE ",\"first_k_dense_replace\":100}", "first_k_dense_replace"},
         {GLM4_MOE ",\"n_shared_experts\":-1}", "n_shared_experts"},

@@ -136,6 +136,33 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\0\0", 2);
     refuses_tiny(&t, "sliding_window_pattern");
 
+    t = tiny_as("deepseek2");
+    tiny_u32(&t, "deepseek2.attention.head_count_kv", 1);
+    tiny_u32(&t, "deepseek2.attention.key_length", 40);
+    tiny_u32(&t, "deepseek2.attention.value_length", 32);
+    tiny_u32(&t, "deepseek2.attention.kv_lora_rank", 32);
+    tiny_u32(&t, "deepseek2.rope.dimension_count", 8);
+    tiny_u32(&t, "deepseek2.expert_count", 4);
+    tiny_u32(&t, "deepseek2.expert_used_count", 2);
+    tiny_u32(&t, "deepseek2.expert_feed_forward_length", 32);
+    refuses_tiny(&t, "key_length_mla"); /* as files of before it was there */
+    tiny_u32(&t, "deepseek2.attention.key_length_mla", 24);
+    tiny_u32(&t, "deepseek2.attention.value_length_mla", 16);
+    c = from_tiny(&t);
+    assert_true(c.latent.kv_rank == 32 && !c.latent.q_rank && c.latent.key_dim == 16 && c.latent.value_dim == 16);
+    assert_true(c.head_dim == 40 && c.n_rot == 8 && c.routing == IG_ROUTING_SOFTMAX_FIRST && c.is_share_of_all);
+    tiny_u32(&t, "deepseek2.expert_gating_func", 2);
+    assert_int_equal(from_tiny(&t).routing, IG_ROUTING_SIGMOID);
+    tiny_u32(&t, "deepseek2.attention.key_length_mla", 8);
+    refuses_tiny(&t, "key_length_mla");
+    tiny_u32(&t, "deepseek2.attention.key_length_mla", 24);
+    tiny_u32(&t, "deepseek2.attention.kv_lora_rank", 48);
+    refuses_tiny(&t, "deepseek2.attention.key_length");
+    tiny_u32(&t, "deepseek2.attention.kv_lora_rank", 32);
+    tiny_u32(&t, "deepseek2.expert_group_count", 3);
+    tiny_u32(&t, "deepseek2.expert_group_used_count", 1);
+    refuses_tiny(&t, "groups");
+
     t = tiny_as("gemma4");
     static const uint32_t heads[] = {1, 2}, wide[] = {64, 128};
     tiny_u32(&t, "gemma4.block_count", 2);

@@ -45,6 +45,9 @@ static void make_text(ig_buffer *b, const char *family, const char *key, const c
 #define NEMOTRON                                                                                             \
     "\"hybrid_override_pattern\":\"ME*\",\"n_groups\":2,\"mamba_num_heads\":4,\"n_routed_experts\":4,\"moe_" \
     "intermediate_size\":8"
+#define DEEPSEEK(rank, key, rotating, value)                                                                         \
+    "\"kv_lora_rank\":" rank ",\"qk_nope_head_dim\":" key ",\"qk_rope_head_dim\":" rotating ",\"v_head_dim\":" value \
+    ",\"first_k_dense_replace\":1,\"n_routed_experts\":16"
 #define YARN(rest) "{\"rope_type\":\"yarn\"" rest "}"
 
 static const struct {
@@ -69,6 +72,29 @@ static const struct {
      "'partial_rotary_factor'"},
     {"gemma4_text", "global_head_dim", "577", IG_E_FORMAT, "'global_head_dim'"},
     {"gemma4_text", "final_logit_softcapping", "1e300", IG_E_FORMAT, "'final_logit_softcapping'"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("577", "16", "8", "16"), IG_E_FORMAT, "'kv_lora_rank'"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("24", "16", "8", "16"), IG_E_UNSUPPORTED, "latents of 24"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("576", "16", "8", "16"), IG_E_UNSUPPORTED, "584 together"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "8", "20"), IG_E_UNSUPPORTED, "values of 20"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("32", "12", "8", "16"), IG_E_UNSUPPORTED, "keys of 12"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "12", "16"), IG_E_UNSUPPORTED, "12 that rotate"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "8", "16") ",\"q_lora_rank\":-1", IG_E_FORMAT,
+     "'q_lora_rank'"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "8", "16") ",\"n_group\":3", IG_E_FORMAT,
+     "of 3 groups"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "8", "16") ",\"topk_group\":3", IG_E_FORMAT,
+     "'topk_group'"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "8", "16") ",\"scoring_func\":\"softmax\"",
+     IG_E_UNSUPPORTED, "'scoring_func'"},
+    {"deepseek_v3", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "8", "16") ",\"attention_bias\":true",
+     IG_E_UNSUPPORTED, "'attention_bias'"},
+    {"deepseek_v2", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "8", "16") ",\"topk_method\":\"noaux_tc\"",
+     IG_E_UNSUPPORTED, "'topk_method'"},
+    {"deepseek_v2", "moe_intermediate_size", "8," DEEPSEEK("32", "16", "8", "16") ",\"norm_topk_prob\":true",
+     IG_E_UNSUPPORTED, "'norm_topk_prob'"},
+    {"glm4_moe_lite", "moe_intermediate_size",
+     "8," DEEPSEEK("32", "16", "8", "16") ",\"mlp_layer_types\":[\"dense\",\"dense\"]", IG_E_UNSUPPORTED,
+     "'mlp_layer_types'"},
     {"phi3", "partial_rotary_factor", "1.5", IG_E_FORMAT, "'partial_rotary_factor'"},
     {"phi3", "partial_rotary_factor", "1e-9", IG_E_FORMAT, "'partial_rotary_factor'"},
     {"phi3", "rope_scaling", "{\"rope_type\":\"longrope\",\"short_factor\":[1]}", IG_E_FORMAT, "_factor'"},
