@@ -18,7 +18,7 @@ generation_config.json; of a model that is run from a GGUF file alone that file 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501, deepseek2 of 5300, deepseek3 of
-10700, glm4-lite of 2300). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
+10700, glm4-lite of 2312). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
 nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, nemotron-h-moe of 1900).
 """
 import json, os, sys
@@ -422,8 +422,9 @@ def build(name):
                                    norm_topk_prob=True, routed_scaling_factor=2.5, topk_method="noaux_tc",
                                    scoring_func="sigmoid", moe_layer_freq=1)
             model = DeepseekV3ForCausalLM(cfg)
-        else:                     # values wider than keys' part that does not rotate, no groups, no YaRN
-            cfg = Glm4MoeLiteConfig(**own, kv_lora_rank=64, q_lora_rank=32, v_head_dim=32, n_routed_experts=8,
+        else:                     # rows as wide as published ones, no groups, no YaRN
+            own.update(qk_rope_head_dim=64)
+            cfg = Glm4MoeLiteConfig(**own, kv_lora_rank=512, q_lora_rank=32, v_head_dim=32, n_routed_experts=8,
                                     num_experts_per_tok=3, n_shared_experts=1, n_group=1, topk_group=1,
                                     norm_topk_prob=True, routed_scaling_factor=1.8, topk_method="noaux_tc",
                                     first_k_dense_replace=1, max_position_embeddings=256,

@@ -7,8 +7,9 @@ where no model can be had: what it attends to is flat. bench/compare takes the f
     8b       Llama 3.1 8B but for the vocabulary: 7 billion weights in 32 layers
     qwen3moe layers of Qwen3-30B-A3B: 128 experts, 8 for a token; 2.1 GB for 6 of q4_k
     gpt-oss  layers of gpt-oss-20b: 32 experts, 4 for a token; 2.7 GB for 6 of mxfp4
+    glm-flash layers of GLM-4.7-Flash, the first one without experts: latents of 512, 64 experts, 4 for a token; 1.8 GB for 6 of q4_k
 
-TYPE: bf16, q8_0, q4_k or mxfp4 (experts alone; all else is q8_0); bf16 for the first two, else q4_k and mxfp4."""
+TYPE: bf16, q8_0, q4_k or mxfp4 (experts alone; all else is q8_0); bf16 for the first two, mxfp4 for gpt-oss, else q4_k."""
 import os
 import struct
 import sys
@@ -22,11 +23,13 @@ SHAPES = {
                                 type="q4_k"),
     "gpt-oss": SimpleNamespace(name="gpt-oss", d=2880, ff=2880, heads=64, kv_heads=8, head_dim=64, experts=32, used=4, layers=6,
                                type="mxfp4"),
+    "glm-flash": SimpleNamespace(name="deepseek2", d=2048, ff=1536, heads=20, kv_heads=1, head_dim=576, experts=64, used=4, layers=6,
+                                 type="q4_k", q_rank=768, kv_rank=512, rot=64, key=192, value=256),
 }
 # GGUF's number of the type, elements and bytes of a block, and its first bytes: scales that make small weights
 TYPES = {"q4_k": (12, 256, 144, struct.pack("<ee", 1e-4, 8e-4)), "q8_0": (8, 32, 34, struct.pack("<e", 3e-4)),
          "mxfp4": (39, 32, 17, bytes([121])), "bf16": (30, 1, 2, None)}
-U32, I32, F32, STRING, ARRAY = 4, 5, 6, 8, 9
+U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 
 
 def text(s):
@@ -40,6 +43,8 @@ def value(v):
         return struct.pack("<IIQ", ARRAY, kind, len(v)) + b"".join(text(x) if kind == STRING else struct.pack("<i", x) for x in v)
     if isinstance(v, str):
         return struct.pack("<I", STRING) + text(v)
+    if isinstance(v, bool):
+        return struct.pack("<I?", BOOL, v)
     return struct.pack("<If", F32, v) if isinstance(v, float) else struct.pack("<II", U32, v)
 
 
@@ -61,6 +66,11 @@ def metadata(m, n_layers):
         own |= {"expert_feed_forward_length": m.ff, "expert_count": m.experts, "expert_used_count": m.used}
     if m.name == "gpt-oss":
         own["attention.sliding_window"] = 128
+    if m.name == "deepseek2":
+        own |= {"attention.value_length": m.kv_rank, "attention.q_lora_rank": m.q_rank, "attention.kv_lora_rank": m.kv_rank,
+                "attention.key_length_mla": m.key + m.rot, "attention.value_length_mla": m.value, "rope.dimension_count": m.rot,
+                "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+                "expert_weights_scale": 1.8}
     return {"general.architecture": m.name, **{f"{m.name}.{k}": v for k, v in own.items()}, "tokenizer.ggml.model": "gpt2",
             "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.tokens": words, "tokenizer.ggml.merges": ["a b"],
             "tokenizer.ggml.token_type": [1] * VOCAB, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
@@ -71,12 +81,21 @@ def tensors(m, n_layers):
     q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
     layer = {"attn_norm.weight": (m.d,), "attn_q.weight": (m.d, q), "attn_k.weight": (m.d, kv), "attn_v.weight": (m.d, kv),
              "attn_output.weight": (q, m.d)}
+    if m.name == "deepseek2":
+        heads = m.heads * (m.key + m.rot)
+        layer = {"attn_norm.weight": (m.d,), "attn_q_a.weight": (m.d, m.q_rank), "attn_q_a_norm.weight": (m.q_rank,),
+                 "attn_q_b.weight": (m.q_rank, heads), "attn_kv_a_mqa.weight": (m.d, m.head_dim),
+                 "attn_kv_a_norm.weight": (m.kv_rank,), "attn_k_b.weight": (m.key, m.kv_rank, m.heads),
+                 "attn_v_b.weight": (m.kv_rank, m.value, m.heads), "attn_output.weight": (m.heads * m.value, m.d)}
     ffn = {"ffn_gate": (m.d, m.ff), "ffn_up": (m.d, m.ff), "ffn_down": (m.ff, m.d)}
     if m.experts:
         layer["ffn_gate_inp.weight"] = (m.d, m.experts)
         layer |= {f"{name}_exps.weight": (*shape, m.experts) for name, shape in ffn.items()}
     else:
         layer |= {f"{name}.weight": shape for name, shape in ffn.items()}
+    plain = {f"{name}.weight": tuple(3 * m.d if n == m.ff else n for n in shape) for name, shape in ffn.items()}
+    if m.name == "deepseek2":
+        layer |= {f"{name}_shexp.weight": shape for name, shape in ffn.items()} | {"exp_probs_b.bias": (m.experts,)}
     if m.name != "gpt-oss":
         layer["ffn_norm.weight"] = (m.d,)
     if m.name == "qwen3moe":
@@ -89,7 +108,9 @@ def tensors(m, n_layers):
     yield "output.weight", (m.d, VOCAB)
     yield "output_norm.weight", (m.d,)
     for i in range(n_layers):
-        for name, shape in layer.items():
+        is_plain = m.name == "deepseek2" and i == 0
+        own = {k: v for k, v in layer.items() if not k.startswith(("ffn_", "exp_")) or "norm" in k} | plain if is_plain else layer
+        for name, shape in own.items():
             yield f"blk.{i}.{name}", shape
 
 
@@ -102,7 +123,8 @@ def kind_of(name, n_dims, kind):
         return LARGE
     if "norm" in name or n_dims == 1 or ".bias" in name or "gate_inp" in name:
         return ONES if "norm" in name else SMALL
-    return TYPES[kind if "_exps" in name or kind != "mxfp4" else "q8_0"]
+    is_narrow = "attn_k_b" in name and kind == "q4_k"
+    return TYPES["q8_0" if is_narrow or kind == "mxfp4" and "_exps" not in name else kind]
 
 
 def with_top(data, each, top):

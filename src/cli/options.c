@@ -209,7 +209,7 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--kind", "KIND", "sketch for the policy infinigen (balanced), or the skew of infinigen-osdi24", IG_VERB_PREPARE,
      IG_KIND_CHOICE, AT(sketch_kind), "balanced", 0, 0, sketch_kinds},
     {"--rank", "R", "numbers kept of each key, a multiple of 8; 0: as many as it has", IG_VERB_PREPARE, IG_KIND_INT,
-     AT(rank), "0", 0, 512, NULL},
+     AT(rank), "0", 0, 576, NULL},
     {"-o, --output", "FILE", "where to write the sketch", IG_VERB_PREPARE, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
     /* bench */

@@ -41,7 +41,7 @@ static const char magic[8] = {'I', 'G', 'S', 'K', 'E', 'T', 'C', 'H'};
 
 static bool is_possible(const ig_sketch_shape *s) {
     return s->n_layers >= 1 && s->n_layers <= MAX_LAYERS && s->n_heads >= 1 && s->n_heads <= MAX_HEADS &&
-           s->head_dim >= 8 && s->head_dim <= IG_SKETCH_MAX_DIM && s->head_dim % 8 == 0 && s->rank >= 8 &&
+           s->head_dim >= 8 && s->head_dim <= IG_KV_DIMS && s->head_dim % 8 == 0 && s->rank >= 8 &&
            s->rank <= s->head_dim && s->rank % 8 == 0 && s->n_ctx >= 1 && s->n_ctx <= IG_CTX_MAX &&
            (s->kind == IG_SKETCH_BALANCED || (s->kind == IG_SKETCH_SKEW && s->rank == s->head_dim));
 }

@@ -17,11 +17,8 @@
 #define IG_FORMAT_SKETCH_H
 
 #include "base/file.h"
+#include "base/kv_type.h"
 #include "infinigen_tools.h"
-
-enum {
-    IG_SKETCH_MAX_DIM = 512, /* most dimensions of a key */
-};
 
 typedef struct ig_sketch_shape {
     ig_sketch_kind kind; /* BALANCED or SKEW */

@@ -88,7 +88,7 @@ static void sketch_scores_scalar(float *scores, size_t stride, const float *q, i
                                  const void *blocks, int n_blocks) {
     size_t block_bytes = ig_sketch_block_bytes(d);
     for (int g = 0; g < n_q; g++) {
-        int8_t q8[IG_SKETCH_DIMS];
+        int8_t q8[IG_KV_DIMS];
         int q8_sum;
         float q_scale = ig_sketch_query(q8, &q8_sum, q + (size_t)g * d, d) * scale;
         for (int b = 0; b < n_blocks; b++) {

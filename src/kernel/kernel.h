@@ -81,7 +81,7 @@ enum {
 /* A tile of a prompt's queries with their running sums. Query r sees the rows [end[r] - window, end[r]) of its view,
  * and all before end[r] if window is 0. */
 typedef struct ig_prompt_tile {
-    int n_q, d;     /* 1 .. IG_PROMPT_QUERIES queries of d numbers, a multiple of 8 and at most 512 */
+    int n_q, d;     /* 1 .. IG_PROMPT_QUERIES queries of d numbers, a multiple of 8 and at most IG_KV_DIMS */
     const float *q; /* [n_q][d] */
     float scale;    /* of scores */
     const int *end; /* [n_q] */
@@ -229,7 +229,7 @@ typedef struct ig_kernels {
      * +-65504. A block starts zeroed: slots not yet written score 0. */
     void (*sketch_put)(void *block, int t, const uint16_t *key, int d);
     /* Estimated scores[g * stride + i] = scale * dot(q[g], key i) for i in 0 .. 16 * n_blocks-1 over
-     * consecutive blocks; the query is quantised to 8 bits inside. d a multiple of 8, at most 512. */
+     * consecutive blocks; the query is quantised to 8 bits inside. d a multiple of 8, at most IG_KV_DIMS. */
     void (*sketch_scores)(float *scores, size_t stride, const float *q, int n_q, int d, float scale, const void *blocks,
                           int n_blocks);
     /* Writes token slot t (0..15) of a value sketch block; d as above. NaN counts as 0, what is beyond +-65504 as that.

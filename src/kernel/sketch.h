@@ -14,7 +14,6 @@
 
 enum {
     IG_SKETCH_CODES = 2 * IG_SKETCH_TOKENS * (int)sizeof(float), /* where the codes begin */
-    IG_SKETCH_DIMS = 576,                                        /* most dims of a key */
     IG_SKETCH_QUERIES = 16,                                      /* quantised at a time */
 };
 
@@ -39,7 +38,7 @@ static inline void ig_sketch_finish(void *block, int t, float lo, const ig_sketc
 }
 
 /* q ~ scale * q8 in -127..127; returns scale and the sum of q8. A query that is zero or not finite gives scale 0.
- * q8 has room for IG_SKETCH_DIMS. Bits of floats are compared, where NaN is above infinity, and adding 1.5 * 2^23
+ * q8 has room for IG_KV_DIMS. Bits of floats are compared, where NaN is above infinity, and adding 1.5 * 2^23
  * rounds to an integer in the low bits: both are what a compiler can turn into vectors. */
 static inline float ig_sketch_query(int8_t *q8, int *q8_sum, const float *q, int d) {
     uint32_t largest = 0;
@@ -48,7 +47,7 @@ static inline float ig_sketch_query(int8_t *q8, int *q8_sum, const float *q, int
         largest = bits > largest ? bits : largest;
     }
     *q8_sum = 0;
-    memset(q8, 0, IG_SKETCH_DIMS);
+    memset(q8, 0, IG_KV_DIMS);
     float top = ig_bits_f32(largest);
     if (!(top > 1e-30f && top < INFINITY)) return 0;
     float inverse = 127.0f / top;
@@ -64,9 +63,9 @@ static inline float ig_sketch_query(int8_t *q8, int *q8_sum, const float *q, int
 
 /* The queries of one pass, in 8 bits. */
 typedef struct ig_sketch_queries {
-    int32_t q8[IG_SKETCH_QUERIES][IG_SKETCH_DIMS / 4]; /* bytes, of 4 dims each, to be broadcast from memory */
-    float scale[IG_SKETCH_QUERIES];                    /* times the scale of the scores */
-    float sum[IG_SKETCH_QUERIES];                      /* of q8 */
+    int32_t q8[IG_SKETCH_QUERIES][IG_KV_DIMS / 4]; /* bytes, of 4 dims each, to be broadcast from memory */
+    float scale[IG_SKETCH_QUERIES];                /* times the scale of the scores */
+    float sum[IG_SKETCH_QUERIES];                  /* of q8 */
 } ig_sketch_queries;
 
 /* n queries q [n][d], n at most IG_SKETCH_QUERIES. */

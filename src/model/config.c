@@ -25,9 +25,9 @@ static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_erro
             return ig_fail(err, IG_E_FORMAT, "%s: '%s' (%d) is no multiple of '%s' (%d)", names->path, names->d_model,
                            c->d_model, names->n_heads, c->n_heads);
         c->head_dim = c->d_model / c->n_heads;
-        if (c->head_dim > IG_MAX_HEAD_DIM)
+        if (c->head_dim > IG_KV_DIMS)
             return ig_fail(err, IG_E_FORMAT, "%s: '%s' and '%s' make heads of %d, more than the %d allowed",
-                           names->path, names->d_model, names->n_heads, c->head_dim, IG_MAX_HEAD_DIM);
+                           names->path, names->d_model, names->n_heads, c->head_dim, IG_KV_DIMS);
     }
     if (c->attn_scale == 0) c->attn_scale = 1 / sqrt((double)c->head_dim);
     return IG_OK;
@@ -114,10 +114,10 @@ static ig_status check_latent(const ig_config *c, const ig_config_names *names, 
                        "%s: latents of %d with values of %d, keys of %d and %d that rotate: the first two must be "
                        "multiples of 16, the others of 8",
                        names->path, s->kv_rank, s->value_dim, s->key_dim, c->n_rot);
-    if (c->head_dim > IG_MAX_HEAD_DIM)
+    if (c->head_dim > IG_KV_DIMS)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: a latent of %d with %d that rotate: %d together, at most %d are supported", names->path,
-                       s->kv_rank, c->n_rot, c->head_dim, IG_MAX_HEAD_DIM);
+                       s->kv_rank, c->n_rot, c->head_dim, IG_KV_DIMS);
     if (c->n_expert_groups < 2) return IG_OK;
     if (c->n_experts % c->n_expert_groups || c->n_groups_used < 1 ||
         c->n_experts_used > c->n_experts / c->n_expert_groups * c->n_groups_used)

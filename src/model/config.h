@@ -10,7 +10,7 @@
 #include "format/gguf.h"
 #include "format/safetensors.h"
 
-enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 576, IG_MAX_EXPERTS = 512 };
+enum { IG_MAX_LAYERS = 512, IG_MAX_EXPERTS = 512 };
 
 typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER } ig_norm;
 /* Where a layer's norms are. */
@@ -112,7 +112,7 @@ typedef struct ig_config {
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_ctx;
     bool rope_is_exact; /* of YaRN: the blend does not begin and end at whole numbers of frequencies */
     /* "longrope": [n_rot / 2] divisors of the frequencies. GGUF files have them as a tensor. */
-    float rope_long[IG_MAX_HEAD_DIM / 2];
+    float rope_long[IG_KV_DIMS / 2];
     /* Rotated queries at position p are multiplied by 1 + this * log(1 + floor(p / rope_original_ctx)) (Ministral 3);
      * 0: they are not. */
     double query_growth;
@@ -169,7 +169,7 @@ static inline int ig_config_mixed(const ig_config *c) {
 }
 
 /* [n_rot / 2] radians per position. */
-typedef double ig_rope_frequencies[IG_MAX_HEAD_DIM / 2];
+typedef double ig_rope_frequencies[IG_KV_DIMS / 2];
 
 /* Attention and the feed-forward layer get norms of the state; else the state itself. */
 static inline bool ig_config_norms_first(const ig_config *c) {

@@ -107,7 +107,7 @@ void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c) {
     c->rope_theta = 1000000;
     c->rope_local_theta = 10000;
     read_layers(r, c);
-    int head_dim = read_global(r, c, "global_head_dim", "head_dim", IG_MAX_HEAD_DIM, 512);
+    int head_dim = read_global(r, c, "global_head_dim", "head_dim", IG_KV_DIMS, 512);
     c->n_rot = head_dim;
     ig_hf_read_llama(r, c);
     int local_heads = c->n_kv_heads, local_dim = c->head_dim;
@@ -176,14 +176,14 @@ void ig_gguf_read_gemma4(ig_section *r, ig_config *c) {
     set_family(c);
     ig_section_read_local_windows(r, c, LOCAL_PATTERN, 10000);
     c->n_layers_sharing = ig_section_count(r, "attention.shared_kv_layers", c->n_layers - 1);
-    if (!c->head_dim) c->head_dim = ig_min_int(c->d_model / c->n_heads, IG_MAX_HEAD_DIM);
-    int local_heads, local_dim = ig_section_int(r, "attention.key_length_swa", IG_MAX_HEAD_DIM, c->head_dim);
+    if (!c->head_dim) c->head_dim = ig_min_int(c->d_model / c->n_heads, IG_KV_DIMS);
+    int local_heads, local_dim = ig_section_int(r, "attention.key_length_swa", IG_KV_DIMS, c->head_dim);
     read_kv_heads(r, c, &local_heads);
     set_local_heads(c, local_heads, local_dim);
-    if (ig_section_int(r, "attention.value_length_swa", IG_MAX_HEAD_DIM, local_dim) != local_dim && !r->status)
+    if (ig_section_int(r, "attention.value_length_swa", IG_KV_DIMS, local_dim) != local_dim && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is not %d as that of keys", r->path,
                             ig_section_name(r, "attention.value_length_swa").text, local_dim);
-    if (ig_section_int(r, "rope.dimension_count_swa", IG_MAX_HEAD_DIM, local_dim) != local_dim && !r->status)
+    if (ig_section_int(r, "rope.dimension_count_swa", IG_KV_DIMS, local_dim) != local_dim && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is not %d, the heads' width", r->path,
                             ig_section_name(r, "rope.dimension_count_swa").text, local_dim);
     c->are_keys_values = lacks_values(r, c);

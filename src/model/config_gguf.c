@@ -208,10 +208,10 @@ static void read_sizes(ig_section *r, const ig_gguf_family *f, ig_config *c) {
     c->n_heads = ig_section_int(r, "attention.head_count", IG_MAX_HEADS, -1);
     if (!is_own(f, "attention.head_count_kv"))
         c->n_kv_heads = read_of_layers(r, c, "attention.head_count_kv", IG_MAX_HEADS, 0, c->is_recurrent);
-    c->head_dim = ig_section_int(r, "attention.key_length", IG_MAX_HEAD_DIM, 0);
+    c->head_dim = ig_section_int(r, "attention.key_length", IG_KV_DIMS, 0);
     int value_dim =
-        is_own(f, "attention.value_length") ? 0 : ig_section_int(r, "attention.value_length", IG_MAX_HEAD_DIM, 0);
-    c->n_rot = ig_section_int(r, "rope.dimension_count", IG_MAX_HEAD_DIM, 0);
+        is_own(f, "attention.value_length") ? 0 : ig_section_int(r, "attention.value_length", IG_KV_DIMS, 0);
+    c->n_rot = ig_section_int(r, "rope.dimension_count", IG_KV_DIMS, 0);
     c->rope_theta = ig_section_number(r, "rope.freq_base", 10000);
     c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_rms_epsilon", 0); /* absent: refused as 0 later */
     c->n_vocab = read_vocab(r);

@@ -67,7 +67,7 @@ static void read_qwen_windows(ig_hf_reader *r, ig_config *c) {
 /* Fields that are absent are as c has them, if it does: other families have other defaults. */
 void ig_hf_read_llama(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = ig_hf_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
-    c->head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    c->head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
     ig_hf_size(r, &c->d_ff, "intermediate_size", IG_MAX_WIDTH);
     c->norm = IG_NORM_RMS;
     c->norm_eps = (float)ig_hf_number(r, r->root, "rms_norm_eps", c->norm_eps > 0 ? (double)c->norm_eps : 1e-6);
@@ -341,7 +341,7 @@ static void read_glm(ig_hf_reader *r, ig_config *c) {
     c->is_gate_up_fused = true;
     c->n_kv_heads = 2;
     c->head_dim = 128;
-    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
     c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.5);
     ig_hf_read_llama(r, c);
     c->rope = IG_ROPE_ADJACENT;
@@ -357,7 +357,7 @@ static void read_minimax_m2(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 8;
     c->head_dim = 128;
     c->rope_theta = 5000000;
-    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
     c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, ig_hf_read_n_rot(r, head_dim, 1));
     ig_hf_read_llama(r, c);
     ig_hf_read_experts(r, c, "intermediate_size", 8);
@@ -384,7 +384,7 @@ static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     c->n_kv_heads = 8;
     c->head_norm = ig_hf_bool(r, "use_qk_norm", false) ? IG_HEAD_NORM_EACH : IG_HEAD_NORM_NONE;
-    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->d_model / c->n_heads);
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->d_model / c->n_heads);
     c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.5);
     ig_hf_read_llama(r, c);
     read_later_experts(r, c, 1, true);

@@ -46,7 +46,7 @@ void ig_hf_read_qwen3_5(ig_hf_reader *r, ig_config *c) {
     if (!c->n_kv_heads) c->n_kv_heads = 4;
     c->head_dim = 256;
     c->has_attn_gate = c->is_gate_in_q = true;
-    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
     c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.25);
     ig_hf_read_llama(r, c);
     read_delta_net(r, c);
@@ -188,7 +188,7 @@ void ig_hf_read_nemotron_h(ig_hf_reader *r, ig_config *c) {
     static const char *const biases[] = {"attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"};
     const char *act = ig_hf_text(r, r->root, "mlp_hidden_act", "relu2");
     c->n_kv_heads = 8;
-    c->head_dim = ig_hf_int(r, r->root, "attention_head_dim", IG_MAX_HEAD_DIM, 128);
+    c->head_dim = ig_hf_int(r, r->root, "attention_head_dim", IG_KV_DIMS, 128);
     c->norm_eps = (float)ig_hf_number(r, r->root, "layer_norm_epsilon", 1e-5);
     ig_hf_read_llama(r, c);
     c->rope = IG_ROPE_NONE;

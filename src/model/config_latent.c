@@ -43,10 +43,10 @@ static void read_routing(ig_section *r, ig_config *c) {
 }
 
 void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
-    ig_latent_shape s = {.kv_rank = ig_section_int(r, "attention.kv_lora_rank", IG_MAX_HEAD_DIM, -1),
+    ig_latent_shape s = {.kv_rank = ig_section_int(r, "attention.kv_lora_rank", IG_KV_DIMS, -1),
                          .q_rank = ig_section_count(r, "attention.q_lora_rank", IG_MAX_WIDTH),
-                         .key_dim = ig_section_count(r, "attention.key_length_mla", IG_MAX_HEAD_DIM),
-                         .value_dim = ig_section_count(r, "attention.value_length_mla", IG_MAX_HEAD_DIM)};
+                         .key_dim = ig_section_count(r, "attention.key_length_mla", IG_KV_DIMS),
+                         .value_dim = ig_section_count(r, "attention.value_length_mla", IG_KV_DIMS)};
     int key_length = c->head_dim, n_rot = c->n_rot;
     s.key_dim -= n_rot;
     if (!r->status && (s.key_dim < 1 || !s.value_dim))
@@ -66,16 +66,16 @@ void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
 
 static ig_latent_shape read_shape(ig_hf_reader *r) {
     return (ig_latent_shape){
-        .kv_rank = ig_hf_int(r, r->root, "kv_lora_rank", IG_MAX_HEAD_DIM, 512),
+        .kv_rank = ig_hf_int(r, r->root, "kv_lora_rank", IG_KV_DIMS, 512),
         .q_rank = ig_hf_get(r->root, "q_lora_rank") ? ig_hf_count(r, "q_lora_rank", IG_MAX_WIDTH, 0) : 0,
-        .key_dim = ig_hf_int(r, r->root, "qk_nope_head_dim", IG_MAX_HEAD_DIM, IG_HF_ABSENT),
-        .value_dim = ig_hf_int(r, r->root, "v_head_dim", IG_MAX_HEAD_DIM, IG_HF_ABSENT)};
+        .key_dim = ig_hf_int(r, r->root, "qk_nope_head_dim", IG_KV_DIMS, IG_HF_ABSENT),
+        .value_dim = ig_hf_int(r, r->root, "v_head_dim", IG_KV_DIMS, IG_HF_ABSENT)};
 }
 
 /* "head_dim" and "num_key_value_heads" mean nothing in these files. */
 static void read_latent(ig_hf_reader *r, ig_config *c) {
     static const char scaling[] = "rope_scaling";
-    int n_rot = ig_hf_int(r, r->root, "qk_rope_head_dim", IG_MAX_HEAD_DIM, 64);
+    int n_rot = ig_hf_int(r, r->root, "qk_rope_head_dim", IG_KV_DIMS, 64);
     c->n_rot = n_rot;
     ig_hf_read_llama(r, c);
     set_latent(c, read_shape(r), n_rot);

@@ -16,8 +16,8 @@
 #include "base/error.h"
 #include "model/forward_parts.h"
 
-/* A frame multiplies it by up to 2^16. Then the squares of 512 such numbers still have a sum that is finite, which
- * kernels for prompts make, and no score is beyond 2^100: 1e13 * 65536 * 65280 * 512 is 2e25. */
+/* A frame multiplies it by up to 2^16. Then the squares of 576 such numbers still have a sum that is finite, which
+ * kernels for prompts make, and no score is beyond 2^100: 1e13 * 65536 * 65280 * 576 is 3e25. */
 static const float most_query = 1e13f;
 
 enum { MOST_PLACES = 3 /* that are looked at together: queries, keys and values */ };

@@ -85,8 +85,8 @@ static void infinigen_append(ig_policy *base, int layer, int head, int token, co
     infinigen_policy *p = (infinigen_policy *)base;
     void *block = ig_unit_table_edit(&p->sketch, ig_policy_head(base, layer, head), token / IG_SKETCH_TOKENS);
     const ig_kernels *k = base->shape.kernels;
-    float numbers[IG_SKETCH_MAX_DIM];
-    uint16_t rotated[IG_SKETCH_MAX_DIM];
+    float numbers[IG_KV_DIMS];
+    uint16_t rotated[IG_KV_DIMS];
     if (base->shape.sketch)
         map_key(numbers, p, layer, head, key);
     else

@@ -207,7 +207,7 @@ static void skew(float out[][TILE], const osdi24_policy *p, int layer, int head,
                                     n);
         return;
     }
-    float plain[IG_SKETCH_MAX_DIM];
+    float plain[IG_KV_DIMS];
     for (int i = 0; i < n; i++) {
         s->kernels->f16_to_f32(plain, rows[i], d);
         for (int j = 0; j < d; j++) out[j][i] = plain[j];
@@ -226,7 +226,7 @@ static void take_columns(float *out, const osdi24_policy *p, size_t head, float 
 }
 
 static void put_partial(osdi24_policy *p, int layer, int head, int slot, float skewed[][TILE], int i) {
-    float narrow[IG_SKETCH_MAX_DIM];
+    float narrow[IG_KV_DIMS];
     take_columns(narrow, p, query_head(p, layer, head), skewed, i);
     p->base.shape.kernels->f32_to_f16(partial_at(p, layer, head, slot), narrow, p->width);
     note_change(p, query_head(p, layer, head), slot);
@@ -249,8 +249,8 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
     p->piece[at] = first;
     p->n_seen[at] = first + n;
     memcpy(p->sums_before + at * (size_t)d, sums, (size_t)d * sizeof *sums);
-    float skewed[IG_SKETCH_MAX_DIM][TILE];
-    uint16_t rows[TILE][IG_SKETCH_MAX_DIM];
+    float skewed[IG_KV_DIMS][TILE];
+    uint16_t rows[TILE][IG_KV_DIMS];
     const uint16_t *row[TILE];
     for (int begin = 0; begin < n; begin += TILE) {
         int m = n - begin < TILE ? n - begin : TILE;
@@ -297,7 +297,7 @@ static int osdi24_cut(ig_policy *base, int n_tokens) {
 static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
     osdi24_policy *p = (osdi24_policy *)base;
     int group = group_of(&base->shape);
-    float skewed[IG_SKETCH_MAX_DIM][TILE];
+    float skewed[IG_KV_DIMS][TILE];
     (void)value;
     for (int h = head * group; h < (head + 1) * group; h++)
         if (p->chosen[query_head(p, layer, h)]) {
@@ -321,8 +321,8 @@ static void skew_keys(float out[][TILE], const osdi24_policy *p, int layer, int 
 static void choose_columns(osdi24_policy *p, int layer, int head, const ig_entries *e, int n) {
     int d = p->base.shape.head_dim;
     size_t at = query_head(p, layer, head);
-    float skewed[IG_SKETCH_MAX_DIM][TILE], weights[IG_SKETCH_MAX_DIM];
-    double sums[IG_SKETCH_MAX_DIM];
+    float skewed[IG_KV_DIMS][TILE], weights[IG_KV_DIMS];
+    double sums[IG_KV_DIMS];
     memcpy(sums, p->query_sums + at * (size_t)d, (size_t)d * sizeof *sums);
     for (int begin = 0; begin < n; begin += TILE) {
         int m = n - begin < TILE ? n - begin : TILE;
@@ -350,8 +350,8 @@ static const ig_matrix *osdi24_narrow(ig_policy *base, int layer, const ig_matri
 /* Columns J of a query, in 16-bit precision, and zeros up to `width`. */
 static void narrow_query(float *out, const osdi24_policy *p, int layer, int head, const float *q, bool is_narrow) {
     const ig_kernels *k = p->base.shape.kernels;
-    float skewed[IG_SKETCH_MAX_DIM][TILE];
-    uint16_t rounded[IG_SKETCH_MAX_DIM];
+    float skewed[IG_KV_DIMS][TILE];
+    uint16_t rounded[IG_KV_DIMS];
     const uint16_t *row = rounded;
     k->f32_to_f16(rounded, q, is_narrow ? p->n_columns : p->base.shape.head_dim);
     if (is_narrow) {
@@ -367,7 +367,7 @@ static void narrow_query(float *out, const osdi24_policy *p, int layer, int head
 static void score_entries(const osdi24_policy *p, int layer, int head, const float *q, const ig_entries *e, int n) {
     const ig_policy_shape *s = &p->base.shape;
     const float limit = 1e30f;
-    float narrow[IG_SKETCH_MAX_DIM], *scores = p->scores + (size_t)head * (size_t)s->n_ctx;
+    float narrow[IG_KV_DIMS], *scores = p->scores + (size_t)head * (size_t)s->n_ctx;
     const uint16_t *row[KEYS];
     narrow_query(narrow, p, layer, head, q, e->narrow);
     for (int begin = 0; begin < n; begin += KEYS) {

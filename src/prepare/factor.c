@@ -29,7 +29,7 @@
 /* ---- LAPACK ---------------------------------------------------------------- */
 
 /* The calls of LAPACKE that take memory by themselves print a line where there is none: these are given theirs. */
-enum { INTEGERS = 8 * IG_MAX_HEAD_DIM };
+enum { INTEGERS = 8 * IG_KV_DIMS };
 
 /* Numbers that a call wants to work with. */
 static lapack_int eigen_work(int d) {

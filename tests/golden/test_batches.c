@@ -190,7 +190,7 @@ int main(void) {
         ALONE("layers that have no feed-forward part", "tests/golden/models/nemotron-h-moe"),
         ALONE("experts beside, other heads", "tests/golden/models/gemma4-moe"),
         ALONE("layers that share keys", "tests/golden/models/gemma4-e"),
-        ALONE("latents", "tests/golden/models/deepseek3"),
+        ALONE("latents", "tests/golden/models/glm4-lite"),
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_llama_short, close_tiny),
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),

@@ -18,7 +18,7 @@
 #include "base/random.h"
 #include "policy/values.h"
 
-enum { HEADS = 2, MAX_N = 1300, MAX_DIM = 128, MAX_GROUP = 33, STRIDE = 1312 };
+enum { HEADS = 2, MAX_N = 1300, MAX_DIM = IG_KV_DIMS, MAX_GROUP = 33, STRIDE = 1312 };
 
 typedef struct world {
     uint16_t v[HEADS][MAX_N][MAX_DIM];
@@ -114,12 +114,14 @@ static void check(int head, int n, int d, int g) {
 }
 
 static void like_the_values(void **state) {
+    enum { ALL = 4 * 4 * 3 };
     static const int dims[] = {32, 64, 96, 128}, groups[] = {1, 3, 7, MAX_GROUP}, ns[] = {319, 1039, MAX_N};
     (void)state;
     for (ig_cpu_level level = IG_CPU_SCALAR; level <= ig_cpu_detect(); level++) {
         random_ = (ig_random){1}; /* the same values at every level */
-        for (size_t k = 0; ig_cpu_has(level) && k < 4 * 4 * 3; k++) {
-            int d = dims[k % 4], group = groups[k / 4 % 4], n = ns[k / 16], head = (int)k % HEADS;
+        for (size_t k = 0; ig_cpu_has(level) && k < ALL + 4; k++) {
+            int d = k < ALL ? dims[k % 4] : IG_KV_DIMS, group = groups[k / 4 % 4], n = ns[k / 16 % 3],
+                head = (int)k % HEADS;
             ig_values v = open_values(level, n + (int)k % 20, d);
             for (int h = 0; h < HEADS; h++)
                 for (int i = 0; i < n; i++) fill_value(h, i, d);
