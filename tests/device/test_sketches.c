@@ -269,7 +269,8 @@ static void expect_picks(const ig_scan_list *l, const float *w, double more) {
 /* Lists of several shapes together, as entries come: only units that are fresh are brought. */
 static void like_the_cpu(void **state) {
     static const int lengths[] = {1, 20, 512, 517, 1500, 2049, MAX_N};
-    head x[LISTS] = {open_head(1, 64, 64, 0), open_head(3, 32, 64, 1), open_head(MAX_GROUP, 96, 128, 2)};
+    head x[LISTS] = {open_head(1, 64, 64, 0), open_head(3, IG_KV_DIMS, IG_KV_DIMS, 1),
+                     open_head(MAX_GROUP, 96, 128, 2)};
     int before = 0;
     (void)state;
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; before = lengths[l++]) {
