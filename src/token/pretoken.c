@@ -49,10 +49,20 @@
     "*|\\p{N}|"                                                                         \
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
+/* Letters of bicameral alphabets, as the tokenizers of DeepSeek list them, and Chinese, Japanese and Korean. */
+#define CASED                                                                                     \
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-Ֆ"    \
+    "Ⴀ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗ" \
+    "ὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇ"    \
+    "ℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲ"  \
+    "ⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓" \
+    "𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+#define EAST_ASIAN "[一-龥ࠀ-一가-퟿]+"
+
 const char ig_pretoken_gpt2[] = GPT2;
 
 enum { IGNORE_MERGES = 1, ADD_BOS = 2 };
-enum { STEPS_MAX = 5 }; /* of those that are known */
+enum { STEPS_MAX = 6 }; /* of those that are known */
 
 /* Names of GGUF's tokenizer.ggml.pre. */
 static const struct known {
@@ -72,7 +82,10 @@ static const struct known {
     {"glm4 glm5", IGNORE_MERGES, {LLAMA3}},
     {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen solar-open", 0, {QWEN2}},
     {"qwen35", 0, {QWEN35}},
-    {"deepseek-coder", 0, {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+", "\\p{N}"}},
+    {"deepseek-coder", 0, {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", EAST_ASIAN, "\\p{N}"}},
+    {"deepseek-llm",
+     0,
+     {"[\r\n]", "\\s?[" CASED "]+", "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$", EAST_ASIAN, "\\p{N}+"}},
     {"afmoe", 0, {DIGITS_FROM_END, ASIAN, DEEPSEEK3}},
     {"deepseek-v3 hunyuan-dense", 0, {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}},
     {"seed-coder", 0, {SEED_CODER}},

@@ -75,6 +75,7 @@ static void test_known(void **state) {
          "it'S| x'\xc5\xbf| \xc7\x85z| A\xe4\xb8\xad|//\n| b"},
         {"tekken", "camelCase HTTPServer x/y", "camel|Case| HTTPServer| x|/y"},
         {"default", "a=b 12345 c", "a|=|b| |123|45| c"},
+        {"deepseek-llm", "It's  x+y 123a.\n z  ", "It|'|s| | x|+|y| |123|a|.|\n| z|  "},
         {"deepseek-v3",
          "abc\xe4\xb8\xad\xe6\x96\x87"
          "1234",
@@ -99,9 +100,9 @@ static void test_unknown_name(void **state) {
 /* Random Unicode text loses nothing under any known expression. */
 static void test_nothing_lost(void **state) {
     (void)state;
-    static const char *const names[] = {"gpt-2",  "smollm",  "llama-bpe", "qwen2",       "tekken",
-                                        "gpt-4o", "falcon",  "default",   "deepseek-v3", "qwen35",
-                                        "afmoe",  "mellum2", "seed-coder"};
+    static const char *const names[] = {"gpt-2",  "smollm",  "llama-bpe",  "qwen2",       "tekken",
+                                        "gpt-4o", "falcon",  "default",    "deepseek-v3", "qwen35",
+                                        "afmoe",  "mellum2", "seed-coder", "deepseek-llm"};
     static const uint32_t bases[] = {0, 0x20, 0x41, 0x80, 0x300, 0x2000, 0x3000, 0x4e00, 0x1f600};
     ig_random random = {1};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
