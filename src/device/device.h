@@ -333,7 +333,8 @@ typedef struct ig_head_product {
     float *y;
     size_t x_head, y_head;
 } ig_head_product;
-/* ig_device_need.max_in of them: n_heads times n_in, rounded up to a multiple of this. */
+/* ig_device_need.max_in of them: n_heads times n_in and 8 more, where a scale may lie, rounded up to a multiple of
+ * this. */
 enum { IG_HEAD_COLUMN = 64 };
 
 typedef enum ig_activation {

@@ -94,6 +94,13 @@ static ig_status gather(packing *p, ig_slots *s, ig_error *err) {
 
 /* ---- compacting ------------------------------------------------------------------------ */
 
+/* Of memory between frames that are used, whole pages go back to the system. */
+static void drop_pages(const ig_kv_memory *m, uint8_t *begin, const uint8_t *end) {
+    size_t before = (size_t) - (uintptr_t)begin % IG_FRAME_BYTES, after = (uintptr_t)end % IG_FRAME_BYTES,
+           n = (size_t)(end - begin);
+    if (n > before + after) ig_device_drop(m->device, begin + before, n - before - after);
+}
+
 /* The head's blocks from b on are not needed any more. Without a disk tier their memory goes back to the system. */
 static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
     ig_kv_memory *m = kv->memory;
@@ -104,12 +111,12 @@ static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
         ig_kv_drop_block(m, id);
         if (m->tier) continue;
         if (frame != end) {
-            ig_device_drop(m->device, begin, (size_t)(end - begin));
+            drop_pages(m, begin, end);
             begin = frame;
         }
         end = frame + m->frame_bytes;
     }
-    ig_device_drop(m->device, begin, (size_t)(end - begin));
+    drop_pages(m, begin, end);
 }
 
 ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models with latent attention: DeepSeek-V2 and V3, and what is built like them (GLM-4.7-Flash, Kimi K2, Moonlight).
+ * Models with latent attention: DeepSeek-V2 and V3, and what is built like them (GLM-4.7-Flash).
  */
 #include <math.h>
 #include <string.h>

@@ -58,7 +58,8 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (c->has_numbered_parts) h = hash(h, c->first_part, (size_t)c->n_layers * sizeof *c->first_part);
     for (int l = 0; l < c->n_layers; l++)
         if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));
-    return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, DIVISORS * sizeof *c->rope_long) : h;
+    size_t n = c->n_rot / 2 > DIVISORS ? (size_t)c->n_rot / 2 : DIVISORS;
+    return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, n * sizeof *c->rope_long) : h;
 }
 
 uint64_t ig_model_identity_of(const ig_model *m) {
