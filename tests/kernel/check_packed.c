@@ -11,7 +11,7 @@
 #include "base/half.h"
 #include "check.h"
 
-enum { MOST_LINES = 8, MOST = 65280, ROWS = 37, ROWS_LONG = 140, MOST_SHAPE = CHECK_SHAPES + 3 };
+enum { MOST_LINES = IG_KV_DIMS / IG_KV_GROUP, MOST = 65280, ROWS = 37, ROWS_LONG = 140, MOST_SHAPE = CHECK_SHAPES + 3 };
 
 static const int dims[] = {8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 120, 128, 192, 256, 320, 512, 576};
 
@@ -50,7 +50,7 @@ static double kept(const ig_kv_line *lines, const uint8_t *row, ig_kv_type type,
 static void check_row(check *c, ig_kv_type type, int d, int shape) {
     size_t bytes = ig_kv_row_bytes(type, d), n_lines = ig_kv_row_lines(type, d);
     float *x = check_fenced((size_t)d * sizeof *x);
-    uint8_t *row = check_buffer(bytes, (size_t)check_int(c, 0, 15) * 4), expected[1024];
+    uint8_t *row = check_buffer(bytes, (size_t)check_int(c, 0, 15) * 4), expected[2 * IG_KV_DIMS];
     ig_kv_line *lines = check_buffer(n_lines * sizeof *lines, (size_t)check_int(c, 0, 15) * 4), same_lines[MOST_LINES];
     fill_row(c, x, d, shape);
     c->k->kv_pack[type](row, lines, x, d);
@@ -76,7 +76,7 @@ static void check_unpack(check *c, ig_kv_type type, int d, int n) {
     ig_kv_packed *rows = check_fenced((size_t)n * sizeof *rows);
     uint16_t *got = check_buffer((size_t)(n * d) * sizeof *got, (size_t)check_int(c, 0, 7) * 8);
     uint16_t *want = check_buffer((size_t)(n * d) * sizeof *want, 0);
-    float x[512];
+    float x[IG_KV_DIMS];
     for (int i = 0; i < n; i++) {
         int at = n - 1 - i;
         rows[i] = (ig_kv_packed){codes + (size_t)at * bytes, lines + (size_t)at * n_lines};
@@ -114,7 +114,7 @@ typedef struct packed {
 static packed packed_rows(check *c, ig_kv_type type, int n, int d) {
     size_t bytes = ig_kv_row_bytes(type, d), n_lines = ig_kv_row_lines(type, d);
     packed p = {.type = type, .n = n, .d = d};
-    float x[512];
+    float x[IG_KV_DIMS];
     p.codes = check_fenced((size_t)n * bytes);
     p.lines = check_fenced((size_t)n * n_lines * sizeof *p.lines);
     p.rows = check_fenced((size_t)n * sizeof *p.rows);

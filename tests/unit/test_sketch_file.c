@@ -237,7 +237,7 @@ static void impossible_files(void **state) {
         {28, 0, IG_E_FORMAT, "shape"},
         {28, 1u << 20, IG_E_FORMAT, "shape"},
         {32, 20, IG_E_FORMAT, "shape"},
-        {32, 520, IG_E_FORMAT, "shape"},
+        {32, IG_KV_DIMS + 8, IG_E_FORMAT, "shape"},
         {36, 0, IG_E_FORMAT, "shape"},
         {36, 4, IG_E_FORMAT, "shape"},
         {36, 32, IG_E_FORMAT, "shape"},
