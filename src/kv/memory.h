@@ -6,7 +6,7 @@
  *
  * A block is K, then V, of consecutive tokens of one KV head of one layer, or rows that are both: 2^shift tokens, as
  * many as fit 4 KiB, as 16-bit floats 8 at head dimension 128, 16 at 64, packed to 8 or 4 bits twice or four times as
- * many. A frame is 4 KiB where blocks go to a disk, else what a block takes. The lines of packed rows
+ * many. A frame is 4 KiB where a disk or the system moves pages, else what a block takes. The lines of packed rows
  * stay in RAM, in a table by block. Where a layer's heads are narrower than others', a row holds several of its KV
  * heads side by side, and they share a block.
  *

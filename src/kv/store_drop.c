@@ -96,9 +96,9 @@ static ig_status gather(packing *p, ig_slots *s, ig_error *err) {
 
 /* Of memory between frames that are used, whole pages go back to the system. */
 static void drop_pages(const ig_kv_memory *m, uint8_t *begin, const uint8_t *end) {
-    size_t before = (size_t) - (uintptr_t)begin % IG_FRAME_BYTES, after = (uintptr_t)end % IG_FRAME_BYTES,
-           n = (size_t)(end - begin);
-    if (n > before + after) ig_device_drop(m->device, begin + before, n - before - after);
+    uintptr_t first = ig_round_up((uintptr_t)begin, IG_FRAME_BYTES),
+              last = (uintptr_t)end / IG_FRAME_BYTES * IG_FRAME_BYTES;
+    if (first < last) ig_device_drop(m->device, begin + (first - (uintptr_t)begin), last - first);
 }
 
 /* The head's blocks from b on are not needed any more. Without a disk tier their memory goes back to the system. */

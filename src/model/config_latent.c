@@ -65,11 +65,10 @@ void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
 /* ---- Hugging Face ---------------------------------------------------------------------------------------------- */
 
 static ig_latent_shape read_shape(ig_hf_reader *r) {
-    return (ig_latent_shape){
-        .kv_rank = ig_hf_int(r, r->root, "kv_lora_rank", IG_KV_DIMS, 512),
-        .q_rank = ig_hf_get(r->root, "q_lora_rank") ? ig_hf_count(r, "q_lora_rank", IG_MAX_WIDTH, 0) : 0,
-        .key_dim = ig_hf_int(r, r->root, "qk_nope_head_dim", IG_KV_DIMS, IG_HF_ABSENT),
-        .value_dim = ig_hf_int(r, r->root, "v_head_dim", IG_KV_DIMS, IG_HF_ABSENT)};
+    return (ig_latent_shape){.kv_rank = ig_hf_int(r, r->root, "kv_lora_rank", IG_KV_DIMS, 512),
+                             .q_rank = ig_hf_count(r, "q_lora_rank", IG_MAX_WIDTH, 0),
+                             .key_dim = ig_hf_int(r, r->root, "qk_nope_head_dim", IG_KV_DIMS, IG_HF_ABSENT),
+                             .value_dim = ig_hf_int(r, r->root, "v_head_dim", IG_KV_DIMS, IG_HF_ABSENT)};
 }
 
 /* "head_dim" and "num_key_value_heads" mean nothing in these files. */

@@ -4,8 +4,6 @@
  */
 #include "model/forward_parts.h"
 
-#include "device/context.h"
-
 /* Norms within these layers have an epsilon of their own, whatever a file states. */
 static const float latent_eps = 1e-6f;
 

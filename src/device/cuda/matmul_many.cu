@@ -314,19 +314,19 @@ static int shares_of(const ig_matrix *m) {
     return n > 1 ? shares(m->n_in, share_of(m->n_in, n)) : 1;
 }
 
+static int heads_of(const products *all) { return all->n_heads ? all->n_heads : 1; }
+
 static int tiles_of(const products *all, int n_m, int n_cols, int side) {
     unsigned n = 0;
-    if (all->n_heads) return n_m * (int)(shares(all->of[0].n_out, side) * shares(n_cols, side));
     for (int i = 0; i < n_m; i++) n += all->of[i].n_shares * shares(all->of[i].n_out, side) * shares(n_cols, side);
-    return (int)n;
+    return (int)n * heads_of(all);
 }
 
 /* So many columns that there is room for what their shares come to. */
 static void multiply_some(const kernels *k, ig_queue q, products *all, int n_m, int n_cols, int n_tiles, float *sums) {
     int n_out = 0, n_shares = 0, size = all->of[0].n_in % STEP ? 0 : SIDES - 1, side = LEAST_SIDE << size;
     bool ragged = !size;
-    int n_products = all->n_heads ? 1 : n_m;
-    for (int i = 0; i < n_products; i++) {
+    for (int i = 0; i < n_m; i++) {
         product *m = &all->of[i];
         m->n_cols = n_cols;
         m->sums = sums;
@@ -334,9 +334,9 @@ static void multiply_some(const kernels *k, ig_queue q, products *all, int n_m, 
         n_out = m->n_out > n_out ? m->n_out : n_out;
         n_shares += m->n_shares;
     }
-    if (all->n_heads) n_shares = n_m;
     while (size && (n_cols <= side / 2 || tiles_of(all, n_m, n_cols, side) < n_tiles)) side = LEAST_SIDE << --size;
-    dim3 grid(shares(n_out, side), shares(n_cols, side), (unsigned)n_shares), block(IG_WARP, (unsigned)warps_of(side));
+    dim3 grid(shares(n_out, side), shares(n_cols, side), (unsigned)(n_shares * heads_of(all)));
+    dim3 block(IG_WARP, (unsigned)warps_of(side));
     size_t shared_bytes = (size_t)(STAGES + 2) * (size_t)side * STEP * sizeof(uint16_t);
     ig_launch(ragged ? k->multiply_ragged : k->multiply[size], grid, block, shared_bytes, q, *all);
     if (n_shares == n_m) return;
@@ -373,5 +373,5 @@ void ig_cuda_matmul_heads_many(ig_queue q, const ig_head_product *p, const ig_ma
     size_t each = ig_gpu_half_bytes(m->n_in);
     halve_apart(q, act, p->x, p->x_head, m->n_in, n_rows * p->n_heads);
     products all = products_of_heads(p, m, act, each, n_rows);
-    multiply_some(&k, q, &all, p->n_heads, n_rows, n_tiles, NULL);
+    multiply_some(&k, q, &all, 1, n_rows, n_tiles, NULL);
 }
