@@ -10,12 +10,14 @@
 /* ---- what is remembered ---------------------------------------------------------- */
 
 size_t ig_chooser_head_bytes(const ig_policy_shape *s, const ig_cache_options *o, int n) {
-    return ig_history_head_bytes(n, s->block_tokens) + (o->no_rest ? 0 : ig_values_head_bytes(n, s->head_dim));
+    return ig_history_head_bytes(n, s->block_tokens, s->n_ahead) +
+           (o->no_rest ? 0 : ig_values_head_bytes(n, s->head_dim));
 }
 
 ig_status ig_chooser_open(ig_chooser *c, ig_error *err) {
     const ig_policy_shape *s = &c->base.shape;
-    ig_status status = ig_history_open(&c->history, ig_policy_heads(s), ig_policy_slots(s), s->block_tokens, err);
+    ig_status status =
+        ig_history_open(&c->history, ig_policy_heads(s), ig_policy_slots(s), s->block_tokens, s->n_ahead, err);
     if (!status && !c->base.options.no_rest) status = ig_values_open(&c->values, &c->base, err);
     return status;
 }

@@ -6,7 +6,8 @@
  *
  * The blocks of the step before the latest are kept too: a step that fails in a later layer is made again, and must
  * find what the first try found. So is the room of one step more, in which a step that fails leaves what it used: the
- * two before it may both be wanted, if the session is then cut by a token.
+ * two before it may both be wanted, if the session is then cut by a token. And where steps are made ahead, so is the
+ * room of as many as may be taken back.
  */
 #ifndef IG_POLICY_HISTORY_H
 #define IG_POLICY_HISTORY_H
@@ -17,36 +18,38 @@
 
 #include "kv/head_table.h"
 
-enum { IG_HISTORY_STEPS = 3 };
+enum { IG_HISTORY_STEPS = 3 }; /* and one for each that may be made ahead */
 
 typedef struct ig_history_state {
-    int next; /* the entry that comes next */
-    bool met; /* a step has met the last one that came */
-    int now;  /* which of the steps is the latest; the one before it has the number before, in a ring */
-    int known[IG_HISTORY_STEPS]; /* blocks that each saw */
+    int next;    /* the entry that comes next */
+    bool met;    /* a step has met the last one that came */
+    int n_met;   /* entries before the last one, one behind the other, that a step each has met */
+    int now;     /* which of the steps is the latest; the one before it has the number before, in a ring */
+    int n_known; /* steps up to that one of which anything is known */
 } ig_history_state;
 
 typedef struct ig_history_head {
     ig_history_state is, was; /* now, and after the latest step: what has come since may be taken back */
-    uint8_t used[];           /* [IG_HISTORY_STEPS][n_bytes] a bit for each block, as ig_pick_favour has them; touched
-                                 only where it is needed */
+    int known[];              /* [n_steps] blocks that each saw. Behind them [n_steps][n_bytes] a bit for each block, as
+                                 ig_pick_favour has them; touched only where it is needed */
 } ig_history_head;
 
 typedef struct ig_history {
     int block;           /* entries of a block, a power of two */
+    int n_steps;         /* that have room */
     size_t n_bytes;      /* of a step's bits */
     ig_head_table heads; /* an ig_history_head each */
 } ig_history;
 
-/* Of a head with n entries in blocks of so many. */
-size_t ig_history_head_bytes(int n, int block);
-ig_status ig_history_open(ig_history *h, size_t n_heads, int n, int block, ig_error *err);
+/* Of a head with n entries in blocks of so many; n_ahead steps may be taken back at once. */
+size_t ig_history_head_bytes(int n, int block, int n_ahead);
+ig_status ig_history_open(ig_history *h, size_t n_heads, int n, int block, int n_ahead, ig_error *err);
 void ig_history_close(ig_history *h);
 /* An entry has come. If it is the last one again, the step that met it is undone; if it takes the place of another (the
  * session was cut), or no step came between it and the one before (a prompt), what was known of the head is forgotten.
  */
 void ig_history_append(ig_history *h, size_t head, int entry);
-/* Entries from this one on, which came in a step that failed, have not come. */
+/* Entries from this one on, which came in a step that failed, or in steps ahead, have not come. */
 void ig_history_undo(ig_history *h, size_t head, int entry);
 /* Entries were cut: what is known of the head from now on is not undone to what was known before. */
 void ig_history_cut(ig_history *h, size_t head);

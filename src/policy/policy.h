@@ -20,6 +20,7 @@ typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
     int n_slots;         /* most slots of a KV head in layers that are not dense; 0: n_ctx */
     float scale;         /* of the scores, before softmax */
+    int n_ahead;         /* decode steps that may be taken back at once, beside one that fails */
     int n_query_in;      /* width of the layer's input that queries are a linear map of; 0: of none (RoPE) */
     int block_tokens;    /* consecutive slots that the store moves together, a power of two */
     const int *window;   /* [n_layers] sliding window of a layer, 0: none; borrowed */
@@ -111,8 +112,8 @@ typedef struct ig_policy_ops {
 
     /* ---- the timeline: what it was shown is not all true any more ---- */
 
-    /* A step has failed: the sequence holds n_tokens, as before it. True: all their keys have to be shown again.
-     * Optional. */
+    /* A step has failed, or up to n_ahead steps are taken back: the sequence holds n_tokens, as before. True: all their
+     * keys have to be shown again. Optional. */
     bool (*undo)(ig_policy *p, int n_tokens);
     /* The sequence was cut back to n_tokens, without a step that failed: of what came before, undo() takes nothing back
      * any more. Returns how many it can go on from: all, or 0 where it can't take back what it saw. Optional. */

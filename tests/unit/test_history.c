@@ -11,7 +11,7 @@
 
 #include "policy/history.h"
 
-enum { HEADS = 2, N = 16, BLOCK = 4 };
+enum { HEADS = 2, N = 16, BLOCK = 4, AHEAD = 3 };
 
 static ig_history history;
 
@@ -48,7 +48,7 @@ static void come(int entry) {
 static int open_prompt(void **state) {
     ig_error err = {0};
     (void)state;
-    if (ig_history_open(&history, HEADS, N, BLOCK, &err)) return -1;
+    if (ig_history_open(&history, HEADS, N, BLOCK, AHEAD, &err)) return -1;
     for (int i = 0; i < 6; i++) come(i);
     return 0;
 }
@@ -82,11 +82,11 @@ static void all_blocks_of_a_step_are_known(void **state) {
     assert_int_equal(*ig_history_used(&history, 1, 6, &n), 1 | 1 << 2 | 1 << 3);
     assert_int_equal(n, 4);
     come(6);
-    for (int i = 7; i < 7 + IG_HISTORY_STEPS; i++) {
+    for (int i = 7; i < 7 + IG_HISTORY_STEPS + AHEAD; i++) {
         ig_history_note(&history, 1, NULL, 0, 13);
         come(i);
     }
-    assert_int_equal(*ig_history_used(&history, 1, 9, &n), 0);
+    assert_int_equal(*ig_history_used(&history, 1, 12, &n), 0);
     assert_int_equal(n, 4);
 }
 
@@ -171,6 +171,44 @@ static void a_step_fails_where_there_was_a_cut(void **state) {
     expect_favoured(8, -1);
 }
 
+/* Steps that were made ahead are taken back, some of them or all, and one that fails behind them. */
+static void steps_ahead_are_taken_back(void **state) {
+    (void)state;
+    use(6, 1);
+    for (int round = 0; round < 3; round++) {
+        come(6);
+        expect_favoured(7, 0);
+        use(7, 5);
+        for (int i = 7; i < 7 + AHEAD; i++) {
+            come(i);
+            use(i + 1, i - 6);
+        }
+        ig_history_undo(&history, 1, 7 + AHEAD);
+        if (round == 0) come(7 + AHEAD), ig_history_undo(&history, 1, 7 + AHEAD);
+        ig_history_undo(&history, 1, 7);
+        come(7);
+        expect_favoured(8, 1);
+        if (round == 1) come(8); /* a prompt, which fails */
+        ig_history_undo(&history, 1, 7);
+        ig_history_undo(&history, 1, 6);
+    }
+}
+
+/* Not where others came between, or the session was cut. */
+static void what_was_no_step_is_not_taken_back(void **state) {
+    (void)state;
+    use(6, 1);
+    come(6);
+    use(7, 5);
+    ig_history_cut(&history, 1);
+    come(7);
+    use(8, 1);
+    come(8);
+    ig_history_undo(&history, 1, 6);
+    come(6);
+    expect_favoured(7, -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_step_is_favoured, open_prompt, close_it),
@@ -180,6 +218,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_failed_is_taken_back, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(a_step_fails_and_the_one_before_is_made_again, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(a_step_fails_where_there_was_a_cut, open_prompt, close_it),
+        cmocka_unit_test_setup_teardown(steps_ahead_are_taken_back, open_prompt, close_it),
+        cmocka_unit_test_setup_teardown(what_was_no_step_is_not_taken_back, open_prompt, close_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -313,7 +313,7 @@ static void the_oracle_keeps_keys_blocks_and_values(void **state) {
     ig_policy *p = open_policy("oracle", 0.3, &scratch);
     (void)state;
     uint64_t rows = N_CTX * DIM * 2,
-             blocks = (sizeof(ig_history_head) + IG_HISTORY_STEPS * ((N_CTX / 8 + 7) / 8) + 3) / 4 * 4,
+             blocks = (sizeof(ig_history_head) + IG_HISTORY_STEPS * (sizeof(int) + (N_CTX / 8 + 7) / 8) + 3) / 4 * 4,
              values = (N_CTX + 15) / 16 * (32 + 4 * DIM);
     assert_true(ig_policy_bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks + values));
     p->options.no_rest = true;
