@@ -426,7 +426,7 @@ IG_API ig_cache_options ig_cache_defaults(void);
 /* Name of policy number i, the default one first, and one line of help; NULL past the end. */
 IG_API const char *ig_cache_policy(size_t i, const char **help);
 
-enum { IG_CTX_MAX = 1 << 24, IG_BATCH_MAX = 1 << 14 };
+enum { IG_CTX_MAX = 1 << 24, IG_BATCH_MAX = 1 << 14, IG_DRAFT_MAX = 15 };
 
 enum { IG_SESSIONS_MAX = 1 << 12 };
 
@@ -438,6 +438,11 @@ typedef struct ig_session_options {
     int n_ctx;   /* at most IG_CTX_MAX; 0 (default): the model's own, at most 8192; in a cache at most, and by default,
                     the cache's */
     int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX; in a cache at most the cache's. Default 512 */
+    int n_draft; /* most tokens that a decode step computes ahead, 0..IG_DRAFT_MAX: those that follow where the text
+                    last said the same, as many as seem worth their time. If they come, their steps take no time; else
+                    they are taken back. No result changes by a bit. Not on a GPU, for models whose layers carry states
+                    or share keys, for policies that drop entries, a KV limit, "infinigen-osdi24", traces and audits:
+                    there are none then. Default 0 */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps; it must not change the session */
     void *progress_user;
@@ -454,6 +459,7 @@ typedef struct ig_plan_place {
 /* What a choice costs before it is taken; bytes. For one session, or an ig_cache for n_sessions of them. */
 typedef struct ig_cache_plan_info {
     int n_ctx;        /* of each */
+    int n_draft;      /* of each: 0 where there can be none */
     uint64_t weights; /* mapped + private; with weights_ram what they take of it; with a GPU all but the map */
     uint64_t kv;      /* K and V of n_ctx tokens of each, in RAM, and states of layers that have none */
     uint64_t sketch;
@@ -642,6 +648,7 @@ typedef struct ig_session_stats {
     const char *kv_type;                            /* "f16", "q8", "q4", "q2", "q1" */
     uint64_t n_prefilled, n_decoded;                /* tokens computed */
     uint64_t n_taken;                               /* tokens of prompts taken over from others in the same ig_cache */
+    uint64_t n_drafted, n_draft_hits;               /* tokens computed ahead; of these came, and are among n_decoded */
     bool shares;                                    /* it takes tokens from others there, and gives them */
     double prefill_seconds, decode_seconds;         /* of steps with other sessions a share */
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present; of scratch most is shared by the model's

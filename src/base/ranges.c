@@ -67,6 +67,7 @@ ig_status ig_check_session_options(const ig_session_options *o, ig_error *err) {
     const range ranges[] = {
         {"n_ctx", o->n_ctx, 0, IG_CTX_MAX, false},
         {"n_batch", o->n_batch, 1, IG_BATCH_MAX, false},
+        {"n_draft", o->n_draft, 0, IG_DRAFT_MAX, false},
     };
     ig_status s = check("ig_session_options", ranges, IG_COUNT(ranges), err);
     return s ? s : check_cache_options(&o->cache, err);

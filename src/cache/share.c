@@ -48,7 +48,7 @@ static void publish(ig_sequence *seq, ig_prefix_piece *piece) {
 
 void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
     ig_usage_settle(&seq->usage, false);
-    ig_kv_go_on(seq->kv);
+    ig_kv_go_on(seq->kv, n);
     if (!dense) seq->stepped_end = n;
     if (!seq->shares) return;
     if (!dense && !seq->shares_answers && seq->dense_end == INT_MAX) seq->dense_end = n - 1;

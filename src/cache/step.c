@@ -31,6 +31,7 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     x->views = ig_space_host(a, rows * n_heads * sizeof *x->views);
     x->picks = ig_space_host(a, rows * n_heads * sizeof *x->picks);
     x->wants = ig_space_host(a, rows * sizeof *x->wants);
+    x->round = ig_space_host(a, rows * sizeof *x->round);
     x->choices = ig_space_host(a, rows * n_heads * sizeof *x->choices);
     x->n_scratch = 2 * n_threads - 1;
     if (need->streams && s->n_kv_heads > x->n_scratch) x->n_scratch = s->n_kv_heads;
@@ -470,7 +471,7 @@ static bool must_finish(const ig_step *step) {
     return false;
 }
 
-ig_status ig_step_attend(ig_step *step, ig_error *err) {
+static ig_status attend_once(ig_step *step, ig_error *err) {
     if (step->is_shared)
         read_again(step);
     else
@@ -496,6 +497,41 @@ ig_status ig_step_attend(ig_step *step, ig_error *err) {
     }
     if (!status) ig_step_drop(step);
     ig_step_lap(step->x, IG_STEP_OTHER);
+    return status;
+}
+
+/* Whether a segment has tokens in a round: all of a prompt in the first one, in each a token that is decoded. */
+static bool is_in_round(const ig_segment *seg, int round) {
+    return !seg->status && (seg->dense ? round == 0 : round < seg->n);
+}
+
+/* Tokens that are decoded behind each other follow one by one, as they would in steps of their own: a token of each
+ * sequence is a round. */
+static ig_status attend_round(const ig_step *step, int number, ig_error *err) {
+    ig_step round = *step;
+    round.segments = step->x->round, round.n_segments = 0;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        ig_segment *own = &round.segments[round.n_segments];
+        if (!is_in_round(seg, number)) continue;
+        *own = *seg;
+        if (!seg->dense) own->first += number, own->row += number, own->n = 1;
+        if (number > 0) seg->seq->chosen.layer = -1; /* by the token before */
+        round.n_segments++;
+    }
+    ig_status status = attend_once(&round, err);
+    for (int s = 0, n = 0; s < step->n_segments; s++)
+        if (is_in_round(&step->segments[s], number)) step->segments[s].status = round.segments[n++].status;
+    return status;
+}
+
+ig_status ig_step_attend(ig_step *step, ig_error *err) {
+    int n_rounds = 1;
+    for (int s = 0; s < step->n_segments; s++)
+        if (!step->segments[s].dense) n_rounds = ig_max_int(n_rounds, step->segments[s].n);
+    if (n_rounds == 1) return attend_once(step, err);
+    ig_status status = IG_OK;
+    for (int i = 0; i < n_rounds && !status; i++) status = attend_round(step, i, err);
     return status;
 }
 

@@ -22,12 +22,13 @@ typedef struct ig_segment {
     const int32_t *ids; /* [n] */
     int first;          /* position of its first token; the sequence holds `first` tokens already */
     int n;
-    bool dense;    /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
+    bool dense;    /* attention over everything (prefill); else the policy selects, for one token after the other
+                      (decode) */
     int n_asked;   /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */
     ig_error *err; /* gets the cause when it fails; NULL: nobody asks; several may share one */
     ig_status status;
     int row;             /* of its first token in the batch; the forward pass says */
-    const float *logits; /* of its last token; ig_forward_last_logits() says */
+    const float *logits; /* of its last token, or of all where it decodes; ig_forward_last_logits() says */
     bool alone;          /* what it wants of this layer was not to be had together with what others want */
     float *begun;        /* the device's: sums over rows of this layer that were there before the others; NULL: none */
 } ig_segment;
@@ -79,6 +80,7 @@ typedef struct ig_step_scratch {
     ig_kv_view *views;  /* [max_rows][n_heads] */
     ig_kv_pick *picks;  /* [max_rows][n_heads] */
     ig_kv_want *wants;  /* [max_rows] */
+    ig_segment *round;  /* [max_rows] those of a round, see ig_step_attend() */
     ig_choice *choices; /* [max_rows][n_heads] */
     float *weights;     /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
     int32_t *keep;      /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
@@ -163,7 +165,8 @@ static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg)
 
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
 void ig_step_take_guesses(const ig_step *step);
-/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. All three
+/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. Where more
+ * than a token of a sequence is decoded that is done in rounds, with a token of each. All three
  * are there on the host, too, unless the pass is late. It fails for all if the device does. */
 ig_status ig_step_attend(ig_step *step, ig_error *err);
 

@@ -162,7 +162,7 @@ typedef struct ig_cli_options {
     const char *prompt, *file, *system;
     bool escape, raw, chat;
 
-    int ctx, batch, ubatch;
+    int ctx, batch, ubatch, draft;
     ig_cli_ints contexts; /* perplexity, inspect: instead of ctx */
     ig_cli_texts kv_policy, kv_type, kv_evict, kv_sketch;
     ig_cli_amounts kv_budget, kv_limit;

@@ -38,6 +38,7 @@ int ig_cli_kv_type_number(const char *name) {
 #define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_SERVE)
 #define TRACED (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL) /* one sequence at a time */
 #define CACHE (SESSION | IG_VERB_BENCH)
+#define DRAFTED (IG_VERB_GENERATE | IG_VERB_INSPECT | IG_VERB_SERVE)
 #define STORE (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH | IG_VERB_SERVE)
 #define JSON                                                                                                  \
     (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
@@ -322,6 +323,9 @@ const ig_cli_option ig_cli_option_table[] = {
      (SESSION | IG_VERB_LOGITS) & ~IG_VERB_INSPECT, IG_KIND_INT, AT(ubatch), NULL, 1, BATCH_MAX, NULL},
     {"-ub, --batch-size, --ubatch-size", "N", "most tokens of one step of the prompt", IG_VERB_INSPECT, IG_KIND_INT,
      AT(batch), "512", 1, BATCH_MAX, NULL},
+    {"--draft, --draft-n, --draft-max", "N",
+     "most tokens that a step computes ahead, where the text has gone on so before; the tokens are the same", DRAFTED,
+     IG_KIND_INT, AT(draft), "7", 0, IG_DRAFT_MAX, NULL},
     {"--kv-policy", "NAME", "which KV entries attention uses", CACHE, IG_KIND_CHOICES, AT(kv_policy), "infinigen", 0, 0,
      policies},
     {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8, 4, 2 or 1 bits in groups of 64", CACHE,

@@ -90,6 +90,10 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
     if (app->o->kv_store) json_object_set_new(report, "tokens_stored", json_integer((json_int_t)st.n_taken));
     if (st.n_decoded)
         json_object_set_new(speed, "generation_tps", json_real(per_second(st.n_decoded, st.decode_seconds)));
+    if (st.n_drafted)
+        json_object_set_new(
+            report, "drafts",
+            json_pack("{s:I, s:I}", "computed", (json_int_t)st.n_drafted, "came_true", (json_int_t)st.n_draft_hits));
     json_object_set_new(memory, "kv", json_integer((json_int_t)st.kv_bytes));
     json_object_set_new(memory, "sketch", json_integer((json_int_t)st.sketch_bytes));
     json_object_set_new(memory, "scratch", json_integer((json_int_t)st.scratch_bytes));
@@ -214,6 +218,9 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
         fprintf(stderr, "generation  %7llu tokens  %8.1f tokens/s  policy %s, %.1f %% of the KV entries used\n",
                 (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
                 st.selected_share * 100);
+    if (st.n_drafted)
+        fprintf(stderr, "drafts      %7llu tokens computed ahead, of which %llu came\n",
+                (unsigned long long)st.n_drafted, (unsigned long long)st.n_draft_hits);
     fprintf(stderr, "memory      weights %s, KV %s, sketch %s, peak %s; %d threads, %s\n",
             ig_cli_size(weights, count_weights(app)), ig_cli_size(kv, st.kv_bytes),
             ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "engine/session.h"
 
@@ -73,23 +74,56 @@ static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig
     return ig_model_check_ids(s->model, ids, s->n_tokens, n, err);
 }
 
-/* Tokens that a session is to get; refused ones take no part in the step. */
-static ig_segment segment_of(ig_session *s, const int32_t *ids, int n, ig_error *err) {
-    ig_status status = check_tokens(s, ids, n, err);
-    return (ig_segment){.seq = &s->seq,
-                        .ids = ids,
+/* Tokens that a session is to get: a segment more of the step, unless they are refused, or were computed ahead. */
+static ig_status add_segment(int *n_segments, ig_session *s, const ig_batch_item *x, ig_error *err) {
+    ig_segment *seg = &s->model->batch.segments[*n_segments];
+    ig_status status = check_tokens(s, x->ids, x->n, err);
+    if (status || (!x->prompt && ig_session_foresaw(s, *x->ids))) return status;
+    status = ig_session_drop_ahead(s, err);
+    if (status) return status;
+    *seg = (ig_segment){.seq = &s->seq,
+                        .ids = x->ids,
                         .first = s->n_tokens,
-                        .n = status ? 0 : n,
-                        .n_asked = 1,
-                        .err = err,
-                        .status = status};
+                        .n = x->n,
+                        .dense = x->prompt,
+                        .n_asked = !x->more,
+                        .err = err};
+    ++*n_segments;
+    return IG_OK;
+}
+
+/* Rows behind the tokens of steps that do nothing but decode: what probably comes next. */
+static void add_drafts(ig_batch *b, int n_segments) {
+    int n_rows = 0;
+    for (int i = 0; i < n_segments; i++) {
+        if (b->segments[i].dense) return;
+        n_rows++;
+    }
+    double expected = n_rows;
+    for (int i = 0; i < n_segments; i++) {
+        ig_segment *seg = &b->segments[i];
+        ig_session *s = session_of(seg);
+        int end = seg->first + 1, most = ig_min_int(s->n_draft, s->most_ahead - end);
+        if (!s->n_draft) continue;
+        s->tokens[seg->first] = *seg->ids;
+        ig_drafter_see(&s->drafter, s->tokens, end);
+        most = ig_min_int(most, s->options.n_batch - n_rows);
+        int n = ig_drafter_plan(&s->drafter, &b->costs, n_rows, most, &expected);
+        ig_drafter_write(&s->drafter, s->tokens, n);
+        seg->ids = s->tokens + seg->first;
+        seg->n += n;
+        n_rows += n;
+    }
 }
 
 /* ---- results --------------------------------------------------------------------------- */
 
 void ig_session_take_tokens(ig_session *s, const ig_segment *seg) {
-    memcpy(s->tokens + seg->first, seg->ids, (size_t)seg->n * sizeof *seg->ids);
-    s->n_tokens = seg->first + seg->n;
+    int n = seg->dense ? seg->n : 1;
+    memmove(s->tokens + seg->first, seg->ids, (size_t)seg->n * sizeof *seg->ids);
+    s->n_tokens = seg->first + n;
+    s->n_ahead = seg->n - n;
+    s->n_drafted += (uint64_t)s->n_ahead;
     ig_sequence_stepped(&s->seq, s->tokens, s->n_tokens, seg->dense);
 }
 
@@ -100,9 +134,11 @@ ig_status ig_session_take_logits(ig_model *m, ig_error *err) {
     for (int i = 0, n; i < b->n_segments && !status; i += n) {
         status = ig_forward_last_logits(&n, m, b, i, err);
         for (const ig_segment *seg = b->segments + i; seg < b->segments + i + n && !status; seg++) {
+            ig_session *s = session_of(seg);
             if (seg->status || !seg->logits) continue;
-            memcpy(session_of(seg)->logits, seg->logits, vocab * sizeof *seg->logits);
-            session_of(seg)->has_logits = false;
+            s->logits = s->all_logits;
+            memcpy(s->logits, seg->logits, (size_t)ig_segment_logits(seg) * vocab * sizeof *seg->logits);
+            s->has_logits = false;
         }
     }
     return status;
@@ -135,7 +171,6 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
     for (int i = 0; i < b->n_segments; i++) {
         const ig_segment *seg = &b->segments[i];
         ig_session *s = session_of(seg);
-        if (!seg->n) continue;
         if (status || seg->status) {
             ig_session_roll_back(s, seg->first, status ? status : seg->status);
             continue;
@@ -143,7 +178,8 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
         ig_session_take_tokens(s, seg);
         s->has_logits = seg->n_asked > 0;
         if (!seg->dense) {
-            end_decode(s, own / n_decode + each, (own / n_decode + each) / seconds);
+            double took = (own / n_decode + each) * seg->n;
+            end_decode(s, took, took / seconds);
             continue;
         }
         s->n_prefilled += (uint64_t)seg->n;
@@ -151,15 +187,19 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
     }
 }
 
-/* Whether guesses save time is learnt from steps that do nothing but decode, compared by their number of sequences. */
+/* What rows cost, and whether guesses of entries save time, is learnt from steps that do nothing but decode; these are
+ * compared by their number of rows. */
 static void learn(ig_batch *b, double seconds) {
     bool may_guess = false;
+    int n_rows = 0;
     for (int i = 0; i < b->n_segments; i++) {
         const ig_segment *seg = &b->segments[i];
         if (seg->dense || seg->status) return;
+        n_rows += seg->n;
         may_guess |= seg->seq->speculate == IG_SPECULATE_AUTO && ig_sequence_reads_ahead(seg->seq);
     }
-    if (may_guess) ig_trial_took(&b->guess, b->n_segments, seconds);
+    ig_row_costs_took(&b->costs, n_rows, seconds);
+    if (may_guess && n_rows == b->n_segments) ig_trial_took(&b->guess, n_rows, seconds);
 }
 
 /* ---- the step ---------------------------------------------------------------------------- */
@@ -174,12 +214,9 @@ static ig_status any_failure(const ig_batch *b, const ig_error *err) {
 /* A step over n segments of the model's batch, whose turn it is; `together`: all or none. */
 static ig_status run(ig_model *m, int n, bool together, ig_error *err) {
     ig_batch *b = &m->batch;
-    bool any = false;
-    for (int i = 0; i < n; i++) {
-        any = any || b->segments[i].n;
+    for (int i = 0; i < n; i++)
         if (!b->segments[i].dense) start_decode(session_of(&b->segments[i]));
-    }
-    if (!any) return IG_OK;
+    if (n == 0) return IG_OK;
     ig_status status = ig_forward(m, b, n, err);
     if (!status && together) status = any_failure(b, err);
     if (!status) status = ig_session_take_logits(m, err);
@@ -191,19 +228,48 @@ static ig_status run(ig_model *m, int n, bool together, ig_error *err) {
     return status;
 }
 
+static bool has_drafts(const ig_segment *seg) { return !seg->dense && seg->n > 1; }
+
+/* A step without what probably comes next may do what one with it could not: it takes less room. The batch's turn. */
+static ig_status run_without_drafts(ig_batch_item *x, ig_error *err) {
+    int n = 0;
+    x->error = (ig_error){0};
+    x->status = add_segment(&n, x->session, x, &x->error);
+    ig_status status = run(x->session->model, n, false, err);
+    if (n && !x->status) x->status = x->session->model->batch.segments[0].status;
+    return status;
+}
+
+/* What came of the items: some have no segment, those that have are in order. */
+static ig_status settle_items(ig_batch_item *items, int n, int n_segments, ig_error *err) {
+    ig_batch *b = &items[0].session->model->batch;
+    ig_status status = IG_OK;
+    for (int i = 0, k = 0; i < n && !status; i++) {
+        ig_batch_item *x = &items[i];
+        bool has_segment = k < n_segments && b->segments[k].seq == &x->session->seq;
+        const ig_segment *seg = &b->segments[k];
+        k += has_segment;
+        if (!has_segment && !x->status) ig_session_take_ahead(x->session);
+        if (!has_segment) continue;
+        x->status = seg->status;
+        if (x->status && has_drafts(seg)) status = run_without_drafts(x, err);
+    }
+    return status;
+}
+
 static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
     ig_model *m = items[0].session->model;
+    int n_segments = 0;
     ig_status status = ig_batch_begin(&m->batch, err);
     if (status) return status;
     for (int i = 0; i < n; i++) {
         ig_batch_item *x = &items[i];
         x->error = (ig_error){0};
-        m->batch.segments[i] = segment_of(x->session, x->ids, x->n, &x->error);
-        m->batch.segments[i].dense = x->prompt;
-        m->batch.segments[i].n_asked = !x->more;
+        x->status = add_segment(&n_segments, x->session, x, &x->error);
     }
-    status = run(m, n, false, err);
-    for (int i = 0; i < n; i++) items[i].status = m->batch.segments[i].status;
+    add_drafts(&m->batch, n_segments);
+    status = run(m, n_segments, false, err);
+    if (!status) status = settle_items(items, n, n_segments, err);
     ig_batch_end(&m->batch);
     return status;
 }
@@ -220,6 +286,26 @@ ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err) {
     return status;
 }
 
+/* With drafts or without; true: another try without them may succeed. */
+static bool decode(ig_status *status, ig_session *const *sessions, const int32_t *ids, int n, bool may_draft,
+                   ig_error *err) {
+    ig_batch *b = &sessions[0]->model->batch;
+    int n_segments = 0, n_rows = 0;
+    *status = IG_OK;
+    for (int i = 0; i < n && !*status; i++)
+        *status = add_segment(&n_segments, sessions[i], &(ig_batch_item){.ids = &ids[i], .n = 1}, err);
+    if (*status) return false;
+    if (may_draft) add_drafts(b, n_segments);
+    for (int i = 0; i < n_segments; i++) n_rows += b->segments[i].n;
+    *status = run(sessions[0]->model, n_segments, true, err);
+    for (int i = 0, k = 0; i < n && !*status; i++) {
+        bool has_segment = k < n_segments && b->segments[k].seq == &sessions[i]->seq;
+        k += has_segment;
+        if (!has_segment) ig_session_take_ahead(sessions[i]);
+    }
+    return *status && n_rows > n_segments;
+}
+
 ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
     ig_error own;
     if (!err) err = &own;
@@ -229,11 +315,7 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
     ig_model *m = sessions[0]->model;
     status = ig_batch_begin(&m->batch, err);
     if (status) return status;
-    for (int i = 0; i < n && !status; i++) {
-        m->batch.segments[i] = segment_of(sessions[i], &ids[i], 1, err);
-        status = m->batch.segments[i].status;
-    }
-    if (!status) status = run(m, n, true, err);
+    if (decode(&status, sessions, ids, n, true, err)) decode(&status, sessions, ids, n, false, err);
     ig_batch_end(&m->batch);
     return status;
 }

@@ -23,9 +23,10 @@ static ig_status generate(ig_generate_result *r, ig_answer *a, ig_error *err) {
         if (status) return status;
     }
     ig_answer_finish(a);
+    ig_status status = ig_session_drop_ahead(a->session, err);
     r->finish = a->finish;
     r->seconds = ig_clock_seconds() - start;
-    return IG_OK;
+    return status;
 }
 
 ig_status ig_generate(ig_generate_result *result, ig_session *s, ig_sampler *sampler,

@@ -224,6 +224,17 @@ static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
     return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: auto, late, norm, paper, none", name);
 }
 
+/* Tokens ahead are decoded as they would be later, and taken back where others come. That is not for what a step cannot
+ * take back, nor for what tells of each step. */
+static int plan_draft(const ig_session_plan *p, const ig_model *m) {
+    const ig_config *c = &m->config;
+    const ig_cache_options *o = &p->o.cache;
+    bool is_told = o->trace || o->audit_every, drops = p->ops->limit || p->tiers.limit;
+    bool can_go_back = m->ctx->device->ops->is_host && !c->n_recurrent && !c->n_layers_sharing && !drops;
+    if (!can_go_back || is_told || p->ops->guess_is_final || p->speculate == IG_SPECULATE_PAPER) return 0;
+    return ig_min_int(p->o.n_draft, p->o.n_batch - 1);
+}
+
 static void set_shapes(ig_session_plan *p, const ig_model *m) {
     const ig_config *c = &m->config;
     ig_layer_heads heads = ig_config_heads(c);
@@ -270,6 +281,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     p->tiers.share = p->o.cache.memory.n_sessions > 0 && !p->tiers.limit;
     if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
     if (!s) s = plan_speculation(p, err);
+    if (!s) p->n_draft = p->policy.n_ahead = plan_draft(p, m);
     if (!s) s = take_sketch(p, m, err);
     if (s) return s;
     p->policy.sketch = p->sketch;
@@ -325,7 +337,7 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     if (s) return s;
     ig_weight_stats st;
     ig_model_get_weight_stats(m, &st);
-    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = count_weights(m, &st)};
+    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .n_draft = p.n_draft, .weights = count_weights(m, &st)};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     uint64_t n = count_sequences(&p);
     out->sketch = plan_sketches(&p);

@@ -214,10 +214,14 @@ bool ig_request_advance(ig_request *r) {
         r->is_answering = true;
         r->answered = ig_clock_seconds();
     }
-    bool has_ended = ig_answer_is_full(&r->answer);
-    ig_status s = IG_OK;
-    if (!has_ended) s = ig_answer_next(&r->answer, &r->next_id, &has_ended, &r->result.error);
-    return s || has_ended || ig_answer_is_full(&r->answer);
+    for (;;) {
+        bool has_ended = ig_answer_is_full(&r->answer);
+        ig_status s = IG_OK;
+        if (!has_ended) s = ig_answer_next(&r->answer, &r->next_id, &has_ended, &r->result.error);
+        if (s || has_ended || ig_answer_is_full(&r->answer)) return true;
+        if (!ig_session_foresaw(r->session, r->next_id)) return false;
+        ig_session_take_ahead(r->session);
+    }
 }
 
 void ig_request_end(ig_request *r) {
@@ -233,6 +237,7 @@ void ig_request_end(ig_request *r) {
     out->seconds = now - r->arrived;
     out->wait_seconds = (r->begun > 0 ? r->begun : now) - r->arrived;
     out->prompt_seconds = r->begun > 0 ? (r->answered > 0 ? r->answered : now) - r->begun : 0;
+    if (r->session) ig_session_drop_ahead(r->session, NULL);
     ig_session_get_stats(r->session, &out->stats);
     out->n_cached = (int)out->stats.n_taken;
     ig_answer_close(&r->answer);

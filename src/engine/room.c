@@ -7,6 +7,7 @@
  * Who could get to the end is what the banker's algorithm asks (Dijkstra, EWD623), with age as the order: once all
  * before it have ended, what is in use is what it and the later ones hold, and the rest must be enough for it.
  */
+#include "base/compiler.h"
 #include "engine/cache.h"
 #include "engine/scheduler.h"
 
@@ -38,6 +39,7 @@ void ig_scheduler_share_room(ig_scheduler *c) {
              spare = room - (long)c->held[i] - (pieces_for(c, most_tokens(r)) - has); /* once it has all it may want */
         if (more > left && i > 0) more = left;                                        /* the first one's turn is now */
         r->most = (int)(has + more) * each;
+        r->session->most_ahead = ig_min_int(r->most, most_tokens(r));
         left -= more;
         if (left > spare) left = spare;
         if (left < 0) left = 0;

@@ -13,9 +13,10 @@
 
 /* ---- opening ------------------------------------------------------------------- */
 
-static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
+static void lay_out(ig_session *s, const ig_config *c, int n_ctx, int n_draft) {
     s->tokens = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->tokens);
-    s->logits = ig_arena_take(&s->arena, (size_t)c->n_vocab * sizeof *s->logits);
+    s->all_logits = ig_arena_take(&s->arena, (size_t)(1 + n_draft) * (size_t)c->n_vocab * sizeof *s->all_logits);
+    s->logits = s->all_logits;
 }
 
 static ig_sequence_plan sequence_of(const ig_session_plan *p, const ig_model *m, ig_kv *kv) {
@@ -37,7 +38,7 @@ static ig_sequence_plan sequence_of(const ig_session_plan *p, const ig_model *m,
 void ig_session_plan_bytes(uint64_t bytes[IG_PLACES], const ig_session_plan *p, const ig_model *m) {
     ig_session s = {0};
     ig_sequence_plan seq = sequence_of(p, m, NULL);
-    lay_out(&s, &m->config, p->o.n_ctx);
+    lay_out(&s, &m->config, p->o.n_ctx, p->n_draft);
     bytes[IG_PLACE_HOST] += s.arena.used;
     ig_sequence_plan_bytes(bytes, &seq);
 }
@@ -53,10 +54,12 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
     s->sketch = p->sketch;
     s->options = p->o;
     s->tiers = p->tiers;
-    lay_out(s, &m->config, p->o.n_ctx);
+    lay_out(s, &m->config, p->o.n_ctx, p->n_draft);
     size_t bytes = s->arena.used;
     if (!ig_arena_open(&s->arena)) return ig_fail_memory(err, "session", bytes);
-    lay_out(s, &m->config, p->o.n_ctx);
+    lay_out(s, &m->config, p->o.n_ctx, p->n_draft);
+    s->n_draft = p->n_draft;
+    s->most_ahead = p->o.n_ctx;
     ig_status status = ig_batch_begin(&m->batch, err);
     if (status) return status;
     status = ig_sequence_open(&s->seq, &seq, err); /* tables of the memory */
@@ -167,14 +170,15 @@ static ig_status show_again(ig_session *s, int first, ig_error *err) {
     return status;
 }
 
-/* The KV holds n tokens at most from here on, and the session what is left. The policy has seen more: one that drops
- * entries cannot take that back. */
+/* The KV holds n tokens at most from here on, none ahead, and the session what is left. The policy has seen more: one
+ * that drops entries cannot take that back. */
 static ig_status cut(ig_session *s, int n, ig_error *err) {
     bool entered = s->options.shared && ig_batch_enter(&s->model->batch);
     if (s->seq.policy->ops->limit) n = 0;
     ig_status status = ig_sequence_cut(&s->seq, n, err);
     int length = ig_kv_length(s->seq.kv);
     s->n_tokens = length < n ? length : n;
+    s->n_ahead = 0;
     ig_status shown = IG_OK;
     if (s->seq.policy->ops->sums_up) /* units of tokens, and has seen more of the last one than is left */
         shown = show_again(s, s->n_tokens / IG_UNIT_SLOTS * IG_UNIT_SLOTS, status ? NULL : err);
@@ -202,15 +206,43 @@ ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
     return status;
 }
 
-void ig_session_roll_back(ig_session *s, int n, ig_status why) {
+/* Tokens from n on have not come. The batch's turn. */
+static ig_status take_back(ig_session *s, int n, ig_error *err) {
     const ig_policy_ops *ops = s->seq.policy->ops;
+    ig_status status = cut(s, n, err);
+    if (s->n_tokens == n && ops->undo && ops->undo(s->seq.policy, n)) status = show_again(s, 0, status ? NULL : err);
+    if (s->n_tokens < n) s->has_logits = false;
+    return status;
+}
+
+void ig_session_roll_back(ig_session *s, int n, ig_status why) {
     bool entered = ig_batch_enter(&s->model->batch);
     if (why == IG_E_IO) ig_sequence_withdraw(&s->seq, 0);
     ig_usage_settle(&s->seq.usage, true);
-    cut(s, n, NULL);
-    if (s->n_tokens == n && ops->undo && ops->undo(s->seq.policy, n)) show_again(s, 0, NULL);
-    if (s->n_tokens < n) s->has_logits = false;
+    take_back(s, n, NULL);
     if (entered) ig_batch_end(&s->model->batch);
+}
+
+/* ---- tokens ahead ------------------------------------------------------------------ */
+
+bool ig_session_foresaw(const ig_session *s, int32_t id) { return s->n_ahead && s->tokens[s->n_tokens] == id; }
+
+void ig_session_take_ahead(ig_session *s) {
+    s->n_ahead--;
+    s->n_tokens++;
+    s->logits += s->model->config.n_vocab;
+    s->n_decoded++;
+    s->n_draft_hits++;
+    ig_sequence_stepped(&s->seq, s->tokens, s->n_tokens, false);
+    ig_drafter_see(&s->drafter, s->tokens, s->n_tokens);
+}
+
+ig_status ig_session_drop_ahead(ig_session *s, ig_error *err) {
+    if (!s->n_ahead) return IG_OK;
+    bool entered = ig_batch_enter(&s->model->batch);
+    ig_status status = take_back(s, s->n_tokens, err);
+    if (entered) ig_batch_end(&s->model->batch);
+    return status;
 }
 
 /* ---- prefill ---------------------------------------------------------------------- */
@@ -307,7 +339,8 @@ ig_status ig_session_reuse_some(int *n_held, bool *is_cut, ig_session *s, const 
     ig_status status = ig_batch_begin(&s->model->batch, err);
     if (status) return status;
     s->has_logits = false;
-    if (held < s->n_tokens) status = cut_back(s, held, err);
+    status = ig_session_drop_ahead(s, err);
+    if (!status && held < s->n_tokens) status = cut_back(s, held, err);
     if (!status) status = take(is_cut, s, ids, most - (most == n), most_read, err);
     *n_held = s->n_tokens;
     ig_batch_end(&s->model->batch);
@@ -382,6 +415,8 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .n_prefilled = s->n_prefilled,
         .n_decoded = s->n_decoded,
         .n_taken = s->n_taken,
+        .n_drafted = s->n_drafted,
+        .n_draft_hits = s->n_draft_hits,
         .shares = q->shares,
         .prefill_seconds = s->prefill_seconds,
         .decode_seconds = s->decode_seconds,

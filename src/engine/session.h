@@ -5,6 +5,7 @@
 #ifndef IG_ENGINE_SESSION_H
 #define IG_ENGINE_SESSION_H
 
+#include "engine/draft.h"
 #include "model/forward.h"
 
 /* What a session is to be, worked out from its options. */
@@ -17,6 +18,7 @@ typedef struct ig_session_plan {
     const ig_policy_ops *ops;
     ig_speculation speculate;
     const ig_sketch_file *sketch; /* that the policy uses; NULL: none */
+    int n_draft;                  /* of the options, or 0 where it cannot be */
 } ig_session_plan;
 
 struct ig_session {
@@ -29,8 +31,15 @@ struct ig_session {
     ig_arena arena;  /* of the arrays below */
     int32_t *tokens; /* [n_ctx] */
     int n_tokens;
-    float *logits; /* [n_vocab] after the last token */
+    float *all_logits; /* [1 + n_draft][n_vocab] after the last token of a step, and after those ahead of it */
+    float *logits;     /* [n_vocab] of these, those after the last token */
     bool has_logits;
+    /* Tokens ahead (draft.h): computed as if they had come, which nobody knows yet. */
+    int n_draft;    /* at most; 0: there are none */
+    int n_ahead;    /* tokens and logits behind n_tokens and `logits`; the store and the policy have them too */
+    int most_ahead; /* tokens, those ahead counted, that there is room for. Default n_ctx */
+    ig_drafter drafter;
+    uint64_t n_drafted, n_draft_hits;
     uint64_t n_prefilled, n_decoded, n_taken;
     double prefill_seconds, decode_seconds;
     ig_part_work parts[IG_STEP_PARTS];
@@ -63,7 +72,13 @@ ig_status ig_session_reuse_some(int *n_held, bool *is_cut, ig_session *s, const 
  * ones is dropped. What could not be read nobody else takes over. */
 void ig_session_roll_back(ig_session *s, int n, ig_status why);
 
-/* After ig_forward(), the batch's turn: the session holds the segment's tokens. */
+/* Whether this token was computed ahead and may come next; and it does: its logits are current. */
+bool ig_session_foresaw(const ig_session *s, int32_t id);
+void ig_session_take_ahead(ig_session *s);
+/* What was computed ahead is taken back, if anything was. If reading fails, the session may hold fewer tokens. */
+ig_status ig_session_drop_ahead(ig_session *s, ig_error *err);
+
+/* After ig_forward(), the batch's turn: the session holds the segment's tokens, those ahead as such. */
 void ig_session_take_tokens(ig_session *s, const ig_segment *seg);
 /* The same: the last logits of all segments that have not failed go to their sessions, which have none that are current
  * until the caller says so. Fails for all or, by its status, for a segment. */

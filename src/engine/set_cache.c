@@ -48,6 +48,8 @@ static void take_over(ig_session *next, const ig_session *s) {
     next->has_logits = s->has_logits;
     next->n_prefilled = s->n_prefilled;
     next->n_taken = s->n_taken;
+    next->most_ahead = s->most_ahead;
+    next->drafter = s->drafter;
     next->prefill_seconds = s->prefill_seconds;
     memcpy(next->tokens, s->tokens, (size_t)s->n_tokens * sizeof *s->tokens);
     memcpy(next->logits, s->logits, (size_t)s->model->config.n_vocab * sizeof *s->logits);
@@ -61,6 +63,7 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     ig_status status = ig_session_make_plan(&p, s->model, &o, err);
     if (status) return status;
     status = check(&p, s, err);
+    if (!status) status = ig_session_drop_ahead(s, err);
     bool is_alone = !o.shared || s->own_cache; /* in its memory */
     if (!status && !s->n_tokens && is_alone)   /* for a policy that drops entries */
         status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err);

@@ -263,8 +263,7 @@ ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks,
     return ig_kv_load_all(kv->memory, layer, &(ig_kv_want){.kv = kv, .picks = picks, .n_picks = n_picks}, 1, err);
 }
 
-void ig_kv_go_on(ig_kv *kv) {
-    int n = ig_kv_length(kv);
+void ig_kv_go_on(ig_kv *kv, int n) {
     ig_kv_see_from(kv, n);
     ig_kv_states_go_on(kv, n);
 }
@@ -507,7 +506,7 @@ ig_status ig_kv_append_piece(ig_kv *kv, const uint8_t *buffer, ig_error *err) {
     if (s)
         ig_kv_cut(kv, before, NULL);
     else
-        ig_kv_go_on(kv);
+        ig_kv_go_on(kv, ig_kv_length(kv));
     return s;
 }
 

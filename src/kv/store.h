@@ -49,8 +49,9 @@ int ig_kv_slot(const ig_kv *kv, int layer, int head, int token);
 ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
-/* A step is over: layers with a window may let go of what theirs has passed, and what begin_carry() named is valid. */
-void ig_kv_go_on(ig_kv *kv);
+/* A step is over, and the first n tokens will not be taken back: layers with a window may let go of what theirs has
+ * passed, and what begin_carry() named is valid. */
+void ig_kv_go_on(ig_kv *kv, int n);
 /* Drops tokens from n on in all layers. What is left of a piece that others own or may find is copied. May have to read
  * blocks back; where that fails, fewer than n tokens are left (length()). What was dropped cannot come back: if a layer
  * that has seen more than n tokens dropped some, nothing is left; if layers with a window have let go of what comes

@@ -214,24 +214,32 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, i
     return status || is_finite ? status : ig_forward_check_logits(&f, seg, first, n, 0, err);
 }
 
+int ig_segment_logits(const ig_segment *seg) {
+    if (seg->status || !seg->n_asked) return 0;
+    return seg->dense ? 1 : seg->n;
+}
+
 ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b, int first, ig_error *err) {
     forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b};
     size_t d = (size_t)m->config.d_model, vocab = (size_t)m->config.n_vocab;
     int n = 0;
-    for (; first + n < b->n_segments && f.n_rows < b->logit_rows; n++) {
+    for (; first + n < b->n_segments; n++) {
         ig_segment *seg = &b->segments[first + n];
-        seg->logits = NULL;
-        if (seg->status || !seg->n_asked) continue;
-        const float *last = b->h + (size_t)(seg->row + seg->n - 1) * d;
-        f.dev->ops->copy(f.dev, b->x + (size_t)f.n_rows * d, last, d * sizeof *last);
-        seg->logits = b->logits.host + (size_t)f.n_rows++ * vocab;
+        int rows = ig_segment_logits(seg);
+        if (f.n_rows + rows > b->logit_rows) break;
+        const float *states = b->h + (size_t)(seg->row + seg->n - rows) * d;
+        if (rows) f.dev->ops->copy(f.dev, b->x + (size_t)f.n_rows * d, states, (size_t)rows * d * sizeof *states);
+        seg->logits = rows ? b->logits.host + (size_t)f.n_rows * vocab : NULL;
+        f.n_rows += rows;
     }
     *n_segments = n;
     bool is_finite = true;
     ig_status status = f.n_rows ? make_logits(&f, b->x, &is_finite, err) : IG_OK;
     for (int i = first, row = 0; i < first + n && !status && !is_finite; i++) {
         ig_segment *seg = &b->segments[i];
-        if (seg->logits) seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, row++, seg->err);
+        int rows = ig_segment_logits(seg);
+        if (rows) seg->status = ig_forward_check_logits(&f, seg, seg->n - rows, rows, row, seg->err);
+        row += rows;
     }
     return status;
 }

@@ -18,9 +18,11 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
  * b->logits: [n][n_vocab]. IG_E_NUMBER if any is not finite, IG_E_CHANGED as ig_forward. */
 ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, int segment, int first, int n,
                             ig_error *err);
-/* The same of the last token of segments from number `first` on, as a decode step computes them: to where each one's
- * `logits` then points, NULL for those that have failed or go on. As many segments as logit_rows allow, *n_segments;
- * the next call takes the memory again. A number that is not finite is its segment's status. */
+/* The same of the last token of segments from number `first` on, and of all tokens of those that decode, which have no
+ * more than logit_rows, as a decode step computes them: to where each one's `logits` then points, NULL for those that
+ * have failed or go on. As many segments as logit_rows allow, *n_segments; the next call takes the memory again. A
+ * number that is not finite is its segment's status. */
+int ig_segment_logits(const ig_segment *seg); /* so many logits it gets there */
 ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b, int first, ig_error *err);
 
 #endif

@@ -38,6 +38,7 @@ static ig_random dice = {5};
 static int n_ctx;       /* N_CTX, or fewer */
 static bool has_window; /* in all layers: nothing is dropped by a limit */
 static bool shares;     /* the last layers read keys of others: nothing is ever dropped */
+static int n_draft;     /* of `together` */
 
 static inline int any(int limit) { return (int)(ig_random_u64(&dice) % (uint64_t)limit); }
 
@@ -58,6 +59,7 @@ static inline void open_pair(pair *p, const kind *k, const char *where) {
         o.cache.memory.no_uring = true;
         o.cache.memory.ram_bytes = least_ram(o);
     }
+    o.n_draft = n_draft;
     p->together = open_session(&o);
 }
 
@@ -98,12 +100,20 @@ static inline void follow(pair *p, const ig_batch_item *x) {
     agree(p);
 }
 
-/* Something for a session: more often than not a token. */
+/* What comes after n tokens: anything, or with guesses mostly what came some tokens before. */
+static inline int32_t next_token(const int32_t *ids, int n) {
+    enum { PERIOD = 21 };
+    return !n_draft || n < PERIOD || any(8) == 0 ? any(N_VOCAB) : ids[n - PERIOD];
+}
+
+/* Something for a session: more often than not a token. With guesses, which are made where all get one, mostly. */
 static inline ig_batch_item ask(const pair *p, int32_t *ids) {
-    bool prompt = any(3) == 0;
+    bool prompt = any(n_draft ? 20 : 3) == 0;
     ig_batch_item x = {.session = p->together, .ids = ids, .n = prompt ? 1 + any(MOST_PIECE) : 1, .prompt = prompt};
     x.more = prompt && any(2);
-    for (int i = 0; i < x.n; i++) ids[i] = any(N_VOCAB);
+    int32_t text[N_CTX + MOST_PIECE];
+    memcpy(text, p->ids, (size_t)p->n * sizeof *text);
+    for (int i = 0; i < x.n; i++) ids[i] = text[p->n + i] = next_token(text, p->n + i);
     return x;
 }
 
@@ -142,8 +152,29 @@ static inline int set_up(const char *path, int n_threads, int n) {
     return 0;
 }
 
+static inline int open_model(void **state) { return set_up(*state, 2, N_CTX); }
+
+/* As many guesses as there may be, whatever they cost; in a folder that is there. */
+static inline int start_guessing(void **state) {
+    int failed = open_model(state);
+    n_draft = IG_DRAFT_MAX;
+    model->batch.costs.are_nothing = true;
+    return failed;
+}
+
+static inline int stop_guessing(void **state) {
+    n_draft = 0;
+    return close_tiny(state);
+}
+
+static inline int open_guessing(void **state) { return start_guessing(state) || !mkdtemp(folder); }
+
+static inline int close_guessing(void **state) {
+    n_draft = 0;
+    return close_tiny_and_folder(state);
+}
+
 static inline int open_llama(void **state) { return (void)state, set_up(TINY_LLAMA, 2, N_CTX); }
 static inline int open_llama_short(void **state) { return (void)state, set_up(TINY_LLAMA, 2, 192); }
-static inline int open_model(void **state) { return set_up(*state, 2, N_CTX); }
 
 #endif

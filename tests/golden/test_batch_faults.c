@@ -297,6 +297,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_first_step_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_step_that_fails_where_another_was_cut, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_disk_that_fails, open_llama, close_tiny),
+        {"a_disk_that_fails, guesses", a_disk_that_fails, start_guessing, stop_guessing, TINY_LLAMA},
     };
     return cmocka_run_group_tests(tests, open_folders, close_folders);
 }

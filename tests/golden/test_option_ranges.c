@@ -121,6 +121,7 @@ static void session_numbers(void **state) {
     static const field fields[] = {
         INT_FIELD(ig_session_options, n_ctx, -1, INT_MIN, IG_CTX_MAX + 1, INT_MAX),
         INT_FIELD(ig_session_options, n_batch, -1, INT_MIN, IG_BATCH_MAX + 1, INT_MAX),
+        INT_FIELD(ig_session_options, n_draft, -1, INT_MIN, IG_DRAFT_MAX + 1, INT_MAX),
     };
     ig_session_options o = ig_session_defaults();
     refuse_all(fields, IG_COUNT(fields), &o, sizeof o, take_session);
@@ -190,6 +191,7 @@ static void ends_of_ranges(void **state) {
             ig_session_options o = ig_session_defaults();
             ig_cache_options *c = &o.cache;
             o.n_batch = most ? IG_BATCH_MAX : 1;
+            o.n_draft = most * IG_DRAFT_MAX;
             o.n_ctx = 64;
             c->policy = policies[i];
             c->budget = most ? 1 : DBL_MIN;

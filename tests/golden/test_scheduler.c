@@ -15,6 +15,7 @@
 #include <pthread.h>
 
 #include "base/compiler.h"
+#include "engine/session.h"
 #include "golden/tiny_session.h"
 
 enum { N_CTX = 640, MOST = 700 };
@@ -22,7 +23,7 @@ enum { N_CTX = 640, MOST = 700 };
 static ig_scheduler *scheduler;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int n_ended;
+static int n_ended, n_draft;
 
 /* One request and what came of it. */
 typedef struct asked {
@@ -108,6 +109,7 @@ static void open_scheduler(int n_places, int n_batch, int n_queue, double piece_
     ig_error err = {0};
     o.session.n_ctx = N_CTX;
     o.session.n_batch = n_batch;
+    o.session.n_draft = n_draft;
     o.session.cache.memory.n_sessions = n_places;
     o.n_queue = n_queue;
     o.piece_seconds = piece_seconds;
@@ -382,6 +384,7 @@ static ig_status open_short(double n_contexts, ig_error *err) {
     ig_cache_plan_info plan;
     o.session.n_ctx = N_CTX;
     o.session.n_batch = 64;
+    o.session.n_draft = n_draft;
     expect_ok(ig_cache_plan(&plan, model, &o.session, err), err);
     o.session.cache.memory.n_sessions = 12;
     o.session.cache.memory.disk_path = folder;
@@ -531,6 +534,31 @@ static void refuses(void **state) {
     assert_null(scheduler);
 }
 
+/* Answers that are computed ahead of themselves are the same, and need no more room in the end. */
+static void guesses_change_nothing(void **state) {
+    ig_error err = {0};
+    n_draft = IG_DRAFT_MAX;
+    model->batch.costs.are_nothing = true;
+    same_as_alone(state);
+    full_context(state);
+    takes_prefixes(state);
+    waits_for_room(state);
+    expect_ok(open_short(20, &err), &err);
+    static const ig_logit_bias few[] = {{40, 100}, {41, 100}, {42, 100}};
+    asked *a = ask(1, 100, 300);
+    a->o.sampler.logit_bias = few;
+    a->o.sampler.n_logit_bias = IG_COUNT(few);
+    submit(a);
+    wait_for(1);
+    check_alone(a, 64);
+    const ig_session_stats *st = &a->result.stats;
+    assert_true(st->n_draft_hits > 50 && st->n_draft_hits <= st->n_drafted);
+    assert_true(st->n_decoded == 299 || st->n_decoded == 300);
+    done(a);
+    ig_scheduler_close(scheduler);
+    n_draft = 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(same_as_alone, open_tiny_llama, close_tiny),
@@ -544,6 +572,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(waits_for_room, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(leaves_ram, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(room_is_the_context, open_tiny_and_folder, close_tiny_and_folder),
+        cmocka_unit_test_setup_teardown(guesses_change_nothing, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(owners_have_shares, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(refuses, open_tiny_llama, close_tiny),
     };

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How long a step over so many rows takes, found out while steps are made. Nothing is known of a number of rows that
+ * was not seen lately: then it is guessed to cost little, so that it is tried once it could be worth it.
+ */
+#ifndef IG_BASE_ROW_COSTS_H
+#define IG_BASE_ROW_COSTS_H
+
+#include <stdbool.h>
+
+enum { IG_ROW_COSTS_MOST = 64, IG_ROW_COSTS_KEPT = 64 /* steps */ };
+
+typedef struct ig_row_costs {
+    bool are_nothing; /* rows cost nothing, whatever was seen; for tests */
+    int n_steps;
+    struct {
+        double seconds; /* 0: never seen */
+        int seen;       /* after so many steps */
+    } of[IG_ROW_COSTS_MOST + 1];
+} ig_row_costs;
+
+/* A step over so many rows took so long. */
+void ig_row_costs_took(ig_row_costs *c, int n_rows, double seconds);
+/* Seconds, of any scale while nothing is known, of a step over n_rows <= IG_ROW_COSTS_MOST. */
+double ig_row_costs_guess(const ig_row_costs *c, int n_rows);
+
+#endif

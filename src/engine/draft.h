@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Drafts: guesses of the tokens that come next, which a decode step computes along with its own. A step mostly reads
+ * weights, so that some rows more cost little; those that were guessed right save their steps, and the others are taken
+ * back. What comes out is the same.
+ *
+ * A guess is that the text goes on as it did where it last said the same: what follows the longest run of tokens that
+ * is also the end of the text ("prompt lookup": Saxena 2023; Yang et al., "Inference with Reference", 2023). How often
+ * that comes true is counted for each length of a run, whether anything is computed of it or not; with what steps cost
+ * that says how many tokens are worth guessing.
+ */
+#ifndef IG_ENGINE_DRAFT_H
+#define IG_ENGINE_DRAFT_H
+
+#include <stdint.h>
+
+#include "base/row_costs.h"
+
+enum { IG_DRAFT_RUNS = 6 /* kinds of lengths: 1, 2 to 3, 4 to 7 and so on */ };
+
+/* Of one text. Zeroed, it has seen none. */
+typedef struct ig_drafter {
+    int n;      /* tokens of the text that it has seen */
+    int at;     /* the next one is guessed to be the same as this one; 0: there is no guess */
+    int length; /* of the run before it */
+    float came_true[IG_DRAFT_RUNS], guessed[IG_DRAFT_RUNS]; /* the latest count most */
+} ig_drafter;
+
+/* The text has n tokens. What comes behind its last one is guessed, and if that was guessed itself, it is counted. */
+void ig_drafter_see(ig_drafter *d, const int32_t *tokens, int n);
+/* How many tokens are worth guessing, at most `most`, in a step that otherwise has n_rows rows and gives *expected
+ * tokens, to which is added what they let expect. */
+int ig_drafter_plan(const ig_drafter *d, const ig_row_costs *costs, int n_rows, int most, double *expected);
+/* Writes n guesses behind the text's tokens. */
+void ig_drafter_write(const ig_drafter *d, int32_t *tokens, int n);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tokens that are computed ahead: whatever comes, a session that guesses what comes next gets the bits of one that does
+ * not.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "golden/batch_pairs.h"
+
+static void one_by_one(pair *p, int n) {
+    for (int i = 0; i < n && p->n < n_ctx; i++) {
+        int32_t id = next_token(p->ids, p->n);
+        step(p->together, id);
+        follow(p, &(ig_batch_item){.session = p->together, .ids = &id, .n = 1});
+    }
+}
+
+/* Whether what sessions of this kind do can be taken back. */
+static bool may_guess(const kind *k) {
+    return strcmp(k->policy, "h2o") && strcmp(k->policy, "infinigen-osdi24") && (k->limit == 0 || has_window);
+}
+
+static void cut_both(pair *p, int n) {
+    ig_error err = {0};
+    expect_ok(ig_session_cut(p->together, n, &err), &err);
+    expect_ok(ig_session_cut(p->alone, n, &err), &err);
+    p->n = ig_session_tokens(p->alone, NULL);
+    p->has_logits = false;
+    agree(p);
+}
+
+/* Another policy for both, if they have dropped nothing. */
+static void go_on_with(pair *p, const char *policy) {
+    ig_error err = {0};
+    ig_cache_options o[2] = {p->together->options.cache, p->alone->options.cache};
+    for (int i = 0; i < 2; i++) o[i].policy = policy, o[i].memory.type = stats(p->alone).kv_type;
+    o[0].memory.disk_path = folder;
+    if (!p->together->n_draft) return;
+    expect_ok(ig_session_set_cache(p->alone, &o[1], &err), &err);
+    expect_ok(ig_session_set_cache(p->together, &o[0], &err), &err);
+    agree(p);
+}
+
+static void guesses_change_nothing(void **state) {
+    (void)state;
+    for (size_t k = 0; k < IG_COUNT(kinds); k++) {
+        pair p;
+        open_pair(&p, &kinds[k], folder);
+        restart(&p, k % 2 ? 100 : 500);
+        one_by_one(&p, TIMES(130));
+        ig_session_stats st = stats(p.together), alone = stats(p.alone);
+        assert_int_equal(st.n_decoded, alone.n_decoded);
+        assert_true(alone.n_drafted == 0 && st.n_draft_hits <= st.n_drafted);
+        assert_true(may_guess(&kinds[k]) ? st.n_draft_hits > 0 && st.n_draft_hits < st.n_drafted : !st.n_drafted);
+        close_pair(&p);
+    }
+}
+
+/* Steps of several sessions, with pieces of prompts; between them sessions are cut, and go on with another policy. */
+static void among_others(void **state) {
+    enum { N_ROUNDS = TIMES(100) };
+    static pair p[MOST];
+    uint64_t n_hits = 0;
+    (void)state;
+    for (int i = 0; i < MOST; i++) {
+        open_pair(&p[i], &kinds[(size_t)i % IG_COUNT(kinds)], folder);
+        if (i % 5) restart(&p[i], i % 7 ? 1 + i * 12 : 530);
+    }
+    for (int round = 0; round < N_ROUNDS; round++) {
+        ig_batch_item items[MOST];
+        int32_t ids[MOST][MOST_PIECE];
+        int which[MOST], n = ask_some(p, 1 + any(MOST), items, ids, which);
+        run_step(items, n);
+        for (int i = 0; i < n; i++) {
+            expect_ok(items[i].status, &items[i].error);
+            follow(&p[which[i]], &items[i]);
+        }
+        pair *x = &p[any(MOST)];
+        if (x->n > 1 && any(4) == 0) cut_both(x, x->n - 1 - any(x->n < 30 ? x->n : 30));
+        x = &p[any(MOST)];
+        if (x->n > 1 && any(4) == 0) go_on_with(x, "infinigen");
+        if (x->n > 1 && any(4) == 0) one_by_one(x, any(30));
+    }
+    for (int i = 0; i < MOST; i++) n_hits += stats(p[i].together).n_draft_hits;
+    assert_true(n_hits > 100);
+    for (int i = 0; i < MOST; i++) close_pair(&p[i]);
+}
+
+/* A step fails because of what it computes ahead: without that it does not. */
+static void spoil_what_is_ahead(void *user, ig_tap_place at, int layer) {
+    static const float nan = NAN;
+    const ig_batch *b = &model->batch;
+    int *n_spoilt = user;
+    for (int s = 0; s < b->n_segments; s++) {
+        const ig_segment *seg = &b->segments[s];
+        if (at != IG_TAP_ATTENTION || layer != 1 || seg->status || seg->n == 1) continue;
+        float *h = &b->h[(size_t)(seg->row + seg->n) * (size_t)model->config.d_model - 3];
+        ctx->device->ops->copy(ctx->device, h, &nan, sizeof nan);
+        ++*n_spoilt;
+    }
+}
+
+static void a_guess_that_fails(void **state) {
+    int n_spoilt = 0;
+    (void)state;
+    for (size_t k = 0; k < IG_COUNT(kinds); k++) {
+        pair p[2];
+        for (int i = 0; i < 2; i++) open_pair(&p[i], &kinds[(k + (size_t)i) % IG_COUNT(kinds)], folder);
+        for (int i = 0; i < 2; i++) restart(&p[i], 200);
+        for (int i = 0; i < 2; i++) one_by_one(&p[i], 40);
+        for (int round = 0; round < 20; round++) {
+            int32_t ids[2];
+            ig_batch_item items[2];
+            for (int i = 0; i < 2; i++) {
+                ids[i] = next_token(p[i].ids, p[i].n);
+                items[i] = (ig_batch_item){.session = p[i].together, .ids = &ids[i], .n = 1};
+            }
+            model->batch.tap_user = &n_spoilt;
+            model->batch.tap = round % 2 ? spoil_what_is_ahead : NULL;
+            run_step(items, 2);
+            model->batch.tap = NULL;
+            for (int i = 0; i < 2; i++) {
+                expect_ok(items[i].status, &items[i].error);
+                follow(&p[i], &items[i]);
+            }
+        }
+        for (int i = 0; i < 2; i++) close_pair(&p[i]);
+    }
+    assert_true(n_spoilt > 20);
+}
+
+#define MODEL(test, name)                                                                                \
+    {                                                                                                    \
+#name ": " #test, test, open_guessing, close_guessing, (char[]) { "tests/golden/models/" #name } \
+    }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        MODEL(guesses_change_nothing, llama31), MODEL(guesses_change_nothing, mistral),
+        MODEL(among_others, llama31),           MODEL(among_others, mistral),
+        MODEL(a_guess_that_fails, llama31),     MODEL(a_guess_that_fails, mistral),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
