@@ -891,7 +891,8 @@ typedef struct ig_scheduler_stats {
     uint64_t prompt_tokens, cached_tokens, answer_tokens;
     uint64_t n_steps;
     double step_seconds;
-    uint64_t prefetch_hits, prefetch_misses; /* of requests that have ended */
+    uint64_t drafted_tokens, draft_hits;     /* of requests that have ended, as ig_session_stats has them; */
+    uint64_t prefetch_hits, prefetch_misses; /* of these, too */
     ig_cache_stats cache;                    /* as of the last step */
 } ig_scheduler_stats;
 IG_API void ig_scheduler_get_stats(ig_scheduler *scheduler, ig_scheduler_stats *out);

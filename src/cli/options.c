@@ -325,7 +325,7 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(batch), "512", 1, BATCH_MAX, NULL},
     {"--draft, --draft-n, --draft-max", "N",
      "most tokens that a step computes ahead, where the text has gone on so before; the tokens are the same", DRAFTED,
-     IG_KIND_INT, AT(draft), "7", 0, IG_DRAFT_MAX, NULL},
+     IG_KIND_INT, AT(draft), "15", 0, IG_DRAFT_MAX, NULL},
     {"--kv-policy", "NAME", "which KV entries attention uses", CACHE, IG_KIND_CHOICES, AT(kv_policy), "infinigen", 0, 0,
      policies},
     {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8, 4, 2 or 1 bits in groups of 64", CACHE,

@@ -77,6 +77,8 @@ static void count_end(ig_scheduler_stats *t, const ig_request *r) {
     t->cached_tokens += (uint64_t)x->n_cached;
     t->answer_tokens += (uint64_t)x->n_tokens;
     t->prompt_tokens += x->stats.n_prefilled + x->stats.n_taken;
+    t->drafted_tokens += x->stats.n_drafted;
+    t->draft_hits += x->stats.n_draft_hits;
     t->prefetch_hits += x->stats.prefetch_hits;
     t->prefetch_misses += x->stats.prefetch_misses;
 }

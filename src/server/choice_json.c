@@ -125,10 +125,16 @@ json_t *ig_choice_timings(const ig_choice *k) {
     const ig_request_result *r = &k->result;
     int computed = r->n_prompt - r->n_cached;
     double answer = r->seconds - r->wait_seconds - r->prompt_seconds;
-    return json_pack("{s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", r->n_cached, "prompt_n", computed,
-                     "prompt_ms", r->prompt_seconds * 1e3, "prompt_per_second", rate(computed, r->prompt_seconds),
-                     "predicted_n", r->n_tokens, "predicted_ms", answer * 1e3, "predicted_per_second",
-                     rate(r->n_tokens, answer), "wait_ms", r->wait_seconds * 1e3);
+    json_t *timings =
+        json_pack("{s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", r->n_cached, "prompt_n", computed, "prompt_ms",
+                  r->prompt_seconds * 1e3, "prompt_per_second", rate(computed, r->prompt_seconds), "predicted_n",
+                  r->n_tokens, "predicted_ms", answer * 1e3, "predicted_per_second", rate(r->n_tokens, answer),
+                  "wait_ms", r->wait_seconds * 1e3);
+    if (r->stats.n_drafted) {
+        json_object_set_new(timings, "draft_n", json_integer((json_int_t)r->stats.n_drafted));
+        json_object_set_new(timings, "draft_n_accepted", json_integer((json_int_t)r->stats.n_draft_hits));
+    }
+    return timings;
 }
 
 json_t *ig_choice_cost(const ig_choice *k) {

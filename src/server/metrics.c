@@ -74,6 +74,8 @@ static void write_requests(FILE *f, const ig_scheduler_stats *t) {
     counter(f, "prompt_tokens_total", "Tokens of prompts, computed or taken from earlier ones.", t->prompt_tokens);
     counter(f, "prompt_tokens_cached_total", "Tokens of prompts taken from earlier ones.", t->cached_tokens);
     counter(f, "generated_tokens_total", "Tokens made.", t->answer_tokens);
+    counter(f, "draft_tokens_total", "Tokens computed ahead, of ended requests.", t->drafted_tokens);
+    counter(f, "draft_hits_total", "Of these those that came.", t->draft_hits);
     counter(f, "steps_total", "Steps computed.", t->n_steps);
     head(f, "step_seconds_total", "counter", "Time spent in steps.");
     fprintf(f, "infinigen_step_seconds_total %.9g\n", t->step_seconds);

@@ -13,7 +13,8 @@ from serving import TEXT, Server, served
 GAUGES = ["requests_running", "requests_waiting", "places", "piece_tokens", "kv_bytes", "kv_limit_bytes", "kv_sketch_bytes",
           "kv_tokens", "kv_kept_tokens", "http_connections", "build_info"]
 COUNTERS = ["requests_total", "requests_cancelled_total", "requests_failed_total", "prompt_tokens_total",
-            "prompt_tokens_cached_total", "generated_tokens_total", "steps_total", "step_seconds_total",
+            "prompt_tokens_cached_total", "generated_tokens_total", "draft_tokens_total",
+            "draft_hits_total", "steps_total", "step_seconds_total",
             "kv_fetched_bytes_total", "kv_spilled_bytes_total", "kv_blocks_demoted_total", "kv_blocks_recalled_total",
             "kv_vram_hits_total", "kv_vram_copied_total", "kv_vram_rows_total", "kv_vram_read_bytes_total",
             "kv_stall_seconds_total", "prefetch_hits_total", "prefetch_misses_total", "store_read_tokens_total",
