@@ -779,10 +779,13 @@ typedef struct ig_generate_options {
     size_t n_stops;           /* of them */
     const int32_t *stop_ids;  /* [n_stop_ids] tokens that end the answer as end tokens do; NULL (default): none */
     size_t n_stop_ids;
-    int n_least;     /* before so many tokens nothing ends the answer: neither an end token nor one of stop_ids
-                        comes, and stop strings are not looked for. Default 0 */
-    bool shows_stop; /* a stop string that ends the answer is part of its text */
-    bool special;    /* give special tokens as text too */
+    int n_least;             /* before so many tokens nothing ends the answer: neither an end token nor one of stop_ids
+                                comes, and stop strings are not looked for. Default 0 */
+    const int32_t *expected; /* [n_expected] what the answer may be, or parts of it: with ig_session_options.n_draft
+                                an answer that says the same comes sooner. It is the same answer. NULL (default) */
+    size_t n_expected;       /* at most IG_CTX_MAX */
+    bool shows_stop;         /* a stop string that ends the answer is part of its text */
+    bool special;            /* give special tokens as text too */
     ig_text_fn on_text;
     void *user;
 } ig_generate_options;

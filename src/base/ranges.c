@@ -108,7 +108,8 @@ ig_status ig_check_sampler_options(const ig_sampler_options *o, ig_error *err) {
 
 ig_status ig_check_generate_options(const ig_generate_options *o, ig_error *err) {
     const range ranges[] = {{"n_predict", o->n_predict, -1, INT_MAX, false},
-                            {"n_least", o->n_least, 0, INT_MAX, false}};
+                            {"n_least", o->n_least, 0, INT_MAX, false},
+                            {"n_expected", (double)o->n_expected, 0, o->expected ? IG_CTX_MAX : 0, false}};
     ig_status s = check("ig_generate_options", ranges, IG_COUNT(ranges), err);
     for (size_t i = 0; !s && i < o->n_stops; i++)
         if (!o->stops || !o->stops[i]) s = ig_fail(err, IG_E_ARG, "ig_generate_options.stops[%zu] is missing", i);

@@ -267,6 +267,18 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     return s;
 }
 
+int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options) {
+    const ig_cli_options *o = app->o;
+    ig_cache_plan_info plan;
+    ig_error err = {0};
+    if (!options->n_draft || !ig_cli_is_given(o, &o->draft)) return IG_EXIT_OK;
+    if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
+    if (plan.n_draft) return IG_EXIT_OK;
+    return ig_cli_complain(o,
+                           "--draft: on a GPU, where layers carry states or share keys, with entries that are "
+                           "dropped, infinigen-osdi24, traces and audits no token is computed ahead");
+}
+
 ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_app *app, ig_session_options *options,
                               int n_sessions, ig_error *err) {
     ig_status status = IG_OK;

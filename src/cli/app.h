@@ -146,6 +146,8 @@ void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *pol
 const char *ig_cli_sketch(ig_cli_app *app, const char *policy, const char *sketch);
 /* Makes the skew that infinigen-osdi24 wants, if the flags ask for that policy and there is none. The exit code. */
 int ig_cli_calibrate(ig_cli_app *app);
+/* The exit code: not 0 if --draft asks for what cannot be with this model, device and policy. */
+int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options);
 /* A session with such options. With --kv-store it lies in a cache for n_sessions like it, else *cache is NULL. Close
  * both in any case, the session first. */
 ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_app *app, ig_session_options *options,

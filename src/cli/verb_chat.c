@@ -474,8 +474,9 @@ int ig_cli_chat(const ig_cli_options *o) {
         ig_session_options session = ig_cli_session_options(&c.app);
         c.seed = ig_cli_seed(o);
         ig_sampler_options sampling = ig_cli_sampler_options(&c.app, c.seed);
-        if (ig_cli_open_session(&c.session, &c.cache, &c.app, &session, 2, &err) ||
-            ig_sampler_open(&c.sampler, c.app.model, &sampling, &err))
+        code = ig_cli_check_draft(&c.app, &session);
+        if (!code && (ig_cli_open_session(&c.session, &c.cache, &c.app, &session, 2, &err) ||
+                      ig_sampler_open(&c.sampler, c.app.model, &sampling, &err)))
             code = ig_cli_fail(o, &err);
     }
     if (!code) {

@@ -145,6 +145,7 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     generation.user = &a;
 
     int code = fit_context(&options, app, n_ids);
+    if (!code) code = ig_cli_check_draft(app, &options);
     if (!code) code = ig_cli_shown_open(&a.shown, app, is_chat(app), &generation.special);
     if (code) return code;
     ig_status status = ig_cli_open_session(&s, &cache, app, &options, 1, &err);

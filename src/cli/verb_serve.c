@@ -91,7 +91,7 @@ static int serve(ig_server *server, ig_server_options *s, ig_cli_app *app) {
     s->scheduler.session.cache.sketch = own;
     s->sketches = (const char *const *)sketches;
     bool has_all = (own || !found) && find_sketches(sketches, app);
-    int code = has_all ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
+    int code = has_all ? ig_cli_check_draft(app, &s->scheduler.session) : ig_cli_complain(o, "out of memory");
     if (!code && ig_server_run(server, &err)) code = ig_cli_fail(o, &err);
     for (size_t i = 0; i < POLICIES_MAX; i++) free(sketches[i]);
     free(own);

@@ -54,6 +54,7 @@ ig_status ig_answer_open(ig_answer *a, ig_error *err) {
 }
 
 void ig_answer_close(ig_answer *a) {
+    if (a->session) ig_drafter_expect(&a->session->drafter, a->session->n_tokens, NULL, 0);
     free(a->ends);
     free(a->held);
     a->ends = NULL;
@@ -91,8 +92,9 @@ bool ig_answer_is_full(const ig_answer *a) { return a->o->n_predict >= 0 && a->n
 
 ig_status ig_answer_next(ig_answer *a, int32_t *id, bool *has_ended, ig_error *err) {
     char text[IG_TOKEN_BYTES_MAX];
-    const ig_session *s = a->session;
+    ig_session *s = a->session;
     *has_ended = true;
+    if (a->n_tokens == 0) ig_drafter_expect(&s->drafter, s->n_tokens, a->o->expected, (int)a->o->n_expected);
     ig_status status = ig_sampler_take(id, a->sampler, s, a->ends, a->n_tokens < a->o->n_least ? a->n_ends : 0, err);
     if (status) return status;
     bool is_end = is_end_token(a, *id);

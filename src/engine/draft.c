@@ -4,9 +4,11 @@
  */
 #include "engine/draft.h"
 
+#include <limits.h>
+
 #include "base/compiler.h"
 
-enum { LONGEST = 1 << (IG_DRAFT_RUNS - 1) };
+enum { LONGEST = 1 << (IG_DRAFT_RUNS - 1), LENGTH_OF_EXPECTED = 8 /* nothing has been said yet */ };
 
 /* What is expected of a run before anything was seen: as if of `first_guesses` guesses so many had come true. */
 static const float first_chance[IG_DRAFT_RUNS] = {0.1F, 0.3F, 0.5F, 0.7F, 0.8F, 0.9F};
@@ -30,38 +32,57 @@ static void count(ig_drafter *d, bool came_true) {
     d->guessed[k] = decay * d->guessed[k] + 1;
 }
 
-/* Tokens before a and before b that are the same, up to LONGEST; b is the greater. */
-static int run_before(const int32_t *tokens, int a, int b) {
+/* Where the guess stands: in the text, or in what is expected. */
+static const int32_t *source_of(const ig_drafter *d, const int32_t *tokens) {
+    return d->is_expected ? d->expected : tokens;
+}
+
+/* Tokens that stand there before place `at`, and at the text's end too, up to LONGEST. */
+static int run_before(const ig_drafter *d, const int32_t *source, int at, const int32_t *tokens) {
     int n = 0;
-    while (n < LONGEST && n < a && tokens[a - 1 - n] == tokens[b - 1 - n]) n++;
+    while (n < LONGEST && n < at && n < d->n && source[at - 1 - n] == tokens[d->n - 1 - n]) n++;
     return n;
 }
 
-/* The longest run that ends before the text's end and is its end too, and of these the last one. */
-static void look_up(ig_drafter *d, const int32_t *tokens) {
-    d->at = d->length = 0;
-    for (int at = d->n - 1; at > 0 && d->length < LONGEST; at--) {
-        int length = run_before(tokens, at, d->n);
-        if (length > d->length) d->at = at, d->length = length;
+/* The longest run before place `end` or an earlier one, and of these the last. */
+static void look_in(ig_drafter *d, bool expected, int end, const int32_t *tokens) {
+    const int32_t *source = expected ? d->expected : tokens;
+    for (int at = end; at > 0 && d->length < LONGEST; at--) {
+        int length = run_before(d, source, at, tokens);
+        if (length > d->length) d->at = at, d->length = length, d->is_expected = expected;
     }
+}
+
+static void look_up(ig_drafter *d, const int32_t *tokens) {
+    d->length = 0;
+    look_in(d, true, d->n_expected - 1, tokens);
+    look_in(d, false, d->n - 1, tokens);
+}
+
+void ig_drafter_expect(ig_drafter *d, int n, const int32_t *expected, int n_expected) {
+    d->n = n, d->at = 0, d->length = n_expected ? LENGTH_OF_EXPECTED : 0;
+    d->expected = expected, d->n_expected = n_expected, d->is_expected = true;
+}
+
+/* How many tokens there are from the guessed one on. */
+static int count_guesses(const ig_drafter *d) {
+    return !d->length ? 0 : d->is_expected ? d->n_expected - d->at : INT_MAX;
 }
 
 void ig_drafter_see(ig_drafter *d, const int32_t *tokens, int n) {
-    bool follows = n == d->n + 1 && d->at, came_true = follows && tokens[d->at] == tokens[n - 1];
+    bool follows = n == d->n + 1 && d->length;
+    bool came_true = follows && source_of(d, tokens)[d->at] == tokens[n - 1];
     if (follows) count(d, came_true);
     d->n = n;
-    if (!came_true) {
-        look_up(d, tokens);
-        return;
-    }
     d->at++; /* a longer run than this one elsewhere would have been longer before, too */
     d->length = ig_min_int(d->length + 1, LONGEST);
+    if (!came_true || !count_guesses(d)) look_up(d, tokens);
 }
 
 int ig_drafter_plan(const ig_drafter *d, const ig_row_costs *costs, int n_rows, int most, double *expected) {
-    if (!d->at) return 0;
     double all_true = 1, sum = *expected, best = sum / ig_row_costs_guess(costs, n_rows);
     int n_best = 0;
+    most = ig_min_int(most, count_guesses(d));
     for (int n = 1; n <= most && n_rows + n <= IG_ROW_COSTS_MOST; n++) {
         all_true *= chance(d, d->length + n - 1);
         sum += all_true;
@@ -72,5 +93,5 @@ int ig_drafter_plan(const ig_drafter *d, const ig_row_costs *costs, int n_rows, 
 }
 
 void ig_drafter_write(const ig_drafter *d, int32_t *tokens, int n) {
-    for (int i = 0; i < n; i++) tokens[d->n + i] = tokens[d->at + i];
+    for (int i = 0; i < n; i++) tokens[d->n + i] = source_of(d, tokens)[d->at + i];
 }

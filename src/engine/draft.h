@@ -5,7 +5,8 @@
  * back. What comes out is the same.
  *
  * A guess is that the text goes on as it did where it last said the same: what follows the longest run of tokens that
- * is also the end of the text ("prompt lookup": Saxena 2023; Yang et al., "Inference with Reference", 2023). How often
+ * is also the end of the text ("prompt lookup": Saxena 2023; Yang et al., "Inference with Reference", 2023), or of what
+ * somebody expects to come. How often
  * that comes true is counted for each length of a run, whether anything is computed of it or not; with what steps cost
  * that says how many tokens are worth guessing.
  */
@@ -21,11 +22,16 @@ enum { IG_DRAFT_RUNS = 6 /* kinds of lengths: 1, 2 to 3, 4 to 7 and so on */ };
 /* Of one text. Zeroed, it has seen none. */
 typedef struct ig_drafter {
     int n;      /* tokens of the text that it has seen */
-    int at;     /* the next one is guessed to be the same as this one; 0: there is no guess */
-    int length; /* of the run before it */
+    int length; /* of the run before the next one; 0: there is no guess */
+    int at;     /* the next one is guessed to be the same as this one, of the text or of what is expected */
+    bool is_expected;
+    const int32_t *expected; /* [n_expected] what may come, borrowed */
+    int n_expected;
     float came_true[IG_DRAFT_RUNS], guessed[IG_DRAFT_RUNS]; /* the latest count most */
 } ig_drafter;
 
+/* Of a text of n tokens this is expected to follow. n_expected 0: nothing is. */
+void ig_drafter_expect(ig_drafter *d, int n, const int32_t *expected, int n_expected);
 /* The text has n tokens. What comes behind its last one is guessed, and if that was guessed itself, it is counted. */
 void ig_drafter_see(ig_drafter *d, const int32_t *tokens, int n);
 /* How many tokens are worth guessing, at most `most`, in a step that otherwise has n_rows rows and gives *expected

@@ -82,6 +82,9 @@ static bool copy(ig_request *r, const ig_request_options *from) {
     const void *stop_ids;
     ok &= copy_array(&stop_ids, from->generate.stop_ids, from->generate.n_stop_ids * sizeof(int32_t));
     r->o.generate.stop_ids = stop_ids;
+    const void *expected;
+    ok &= copy_array(&expected, from->generate.expected, from->generate.n_expected * sizeof(int32_t));
+    r->o.generate.expected = expected;
     const char **names[IG_REQUEST_NAMES] = {&k->policy, &k->sketch, &k->salt, &k->speculate, &r->o.sampler.grammar};
     for (int i = 0; i < IG_REQUEST_NAMES; i++) ok &= copy_text(&r->names[i], names[i]);
     return ok;
@@ -116,6 +119,7 @@ void ig_request_free(ig_request *r) {
     for (size_t i = 0; i < r->o.generate.n_stops; i++) free((char *)r->o.generate.stops[i]);
     free((void *)r->o.generate.stops);
     free((void *)r->o.generate.stop_ids);
+    free((void *)r->o.generate.expected);
     free((void *)r->o.sampler.logit_bias);
     free((void *)r->o.ids);
     for (int i = 0; i < IG_REQUEST_NAMES; i++) free(r->names[i]);

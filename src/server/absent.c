@@ -58,7 +58,6 @@ static const absent_field absent[] = {
     {"input_prefix", JSON_STRING, NULL},
     {"input_suffix", JSON_STRING, NULL},
     {"input_extra", JSON_ARRAY, NULL},
-    {"prediction", JSON_OBJECT, NULL},
     {"previous_response_id", JSON_STRING, NULL},
     {"conversation", JSON_OBJECT, NULL},
     {"background", JSON_FALSE, NULL},

@@ -64,6 +64,7 @@ static const char *const known_both[] = {"model",
                                          "regex",
                                          "structured_outputs",
                                          "modalities",
+                                         "prediction",
                                          NULL};
 
 /* ---- sampling ----------------------------------------------------------------------------- */
@@ -184,6 +185,24 @@ static bool read_ends(ig_exchange *x) {
     g->stop_ids = x->stop_ids;
     g->n_stop_ids = n;
     return true;
+}
+
+/* What the answer is expected to be, as OpenAI's clients say it. What is behind the context's end may be missing. */
+static bool read_prediction(ig_exchange *x) {
+    const json_t *v = ig_field(x->body, "prediction");
+    ig_generate_options *g = &x->ask.generate;
+    size_t n = 0, most = (size_t)ig_scheduler_ctx(x->call->server->scheduler);
+    if (!v) return true;
+    const char *type = json_string_value(ig_field(v, "type"));
+    if (!json_is_object(v) || !type || strcmp(type, "content") != 0)
+        return ig_refuse(x->call, 400, "prediction", "prediction must be an object of type \"content\"");
+    json_t *text = ig_content_text(x->call, ig_field(v, "content"), false, "prediction.content");
+    bool ok = text && ig_tokens_up_to(x->call, "prediction", json_string_value(text), json_string_length(text), 0, most,
+                                      &x->expected, &n);
+    json_decref(text);
+    g->expected = x->expected;
+    g->n_expected = n < most ? n : most;
+    return ok;
 }
 
 /* ---- what is not there ------------------------------------------------------------------------ */
@@ -356,6 +375,6 @@ bool ig_exchange_read(ig_exchange *x) {
     return check_absent(x) &&
            (x->api->is_chat || x->api->is_infill || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
            ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_length(x) &&
-           read_ends(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) &&
-           read_cache(x) && ig_exchange_read_form(x) && read_chat(x);
+           read_ends(x) && read_prediction(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) &&
+           read_logprobs(x) && read_cache(x) && ig_exchange_read_form(x) && read_chat(x);
 }

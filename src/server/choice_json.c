@@ -108,15 +108,22 @@ const char *ig_choice_finish(const ig_choice *k) {
 }
 
 json_t *ig_exchange_usage(const ig_exchange *x) {
-    json_int_t prompt = 0, made = 0, cached = 0;
+    json_int_t prompt = 0, made = 0, cached = 0, drafted = 0, came = 0;
     for (size_t i = 0; i < x->n_choices; i++) {
         const ig_choice *k = &x->choices[i];
         made += k->has_ended ? k->result.n_tokens : k->n_seen;
+        drafted += k->has_ended ? (json_int_t)k->result.stats.n_drafted : 0;
+        came += k->has_ended ? (json_int_t)k->result.stats.n_draft_hits : 0;
         cached += k->has_ended && i % (size_t)x->n == 0 ? k->result.n_cached : 0;
     }
     for (size_t p = 0; p < x->n_prompts; p++) prompt += x->prompts[p].n_ids;
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", made, "total_tokens",
-                     prompt + made, "prompt_tokens_details", "cached_tokens", cached);
+    json_t *usage = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", made,
+                              "total_tokens", prompt + made, "prompt_tokens_details", "cached_tokens", cached);
+    if (x->expected)
+        json_object_set_new(
+            usage, "completion_tokens_details",
+            json_pack("{s:I, s:I}", "accepted_prediction_tokens", came, "rejected_prediction_tokens", drafted - came));
+    return usage;
 }
 
 static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }

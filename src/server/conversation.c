@@ -24,9 +24,11 @@ typedef struct conversation {
 } conversation;
 
 /* Whether there was memory for a part; if not, the call is refused. */
-static bool has_memory(const conversation *v, bool ok) {
-    return ok || ig_refuse(v->call, 500, NULL, "out of memory for a conversation");
+static bool has_memory_for(ig_call *c, bool ok) {
+    return ok || ig_refuse(c, 500, NULL, "out of memory for a conversation");
 }
+
+static bool has_memory(const conversation *v, bool ok) { return has_memory_for(v->call, ok); }
 
 /* ---- content ------------------------------------------------------------------------------ */
 
@@ -37,23 +39,22 @@ static const char *part_text(const json_t *part, bool is_answer) {
     return has_text ? json_string_value(ig_field(part, type)) : NULL;
 }
 
-/* The text of "content": a string, or parts of text, which are joined; NULL: refused. */
-static json_t *read_content(const conversation *v, json_t *content, bool is_answer, const char *where) {
+json_t *ig_content_text(ig_call *c, json_t *content, bool is_answer, const char *where) {
     size_t i, n = 0;
     json_t *part, *joined = NULL;
     char *text = NULL;
     if (json_is_string(content)) return json_incref(content);
-    bool ok = json_is_array(content) || ig_refuse(v->call, 400, where, "%s must be a string or a list of parts", where);
+    bool ok = json_is_array(content) || ig_refuse(c, 400, where, "%s must be a string or a list of parts", where);
     FILE *to = ok ? open_memstream(&text, &n) : NULL;
     json_array_foreach(content, i, part) {
         const char *own = part_text(part, is_answer);
-        if (ok && !own) ok = ig_refuse(v->call, 400, where, "%s[%zu]: only parts of type text are supported", where, i);
+        if (ok && !own) ok = ig_refuse(c, 400, where, "%s[%zu]: only parts of type text are supported", where, i);
         if (to && ok) fputs(own, to);
     }
     bool has_failed = !to || ferror(to);
     if (to) has_failed |= fclose(to) != 0;
     if (ok && !has_failed) joined = json_stringn(text, n);
-    if (ok) has_memory(v, joined);
+    if (ok) has_memory_for(c, joined);
     free(text);
     return joined;
 }
@@ -254,7 +255,7 @@ static bool add_message(conversation *v, const json_t *m, size_t i) {
     snprintf(where, sizeof where, "%scontent", before);
     bool is_null = json_is_null(json_object_get(m, "content")) && strcmp(role, "tool") == 0;
     bool is_empty = is_null || (is_answer && !content); /* clients leave out what is null */
-    content = is_empty ? json_string("") : read_content(v, content, is_answer, where);
+    content = is_empty ? json_string("") : ig_content_text(v->call, content, is_answer, where);
     if (!content) return has_memory(v, v->call->refusal.status);
     snprintf(where, sizeof where, "%stool_calls", before);
     if (calls) return add_answer(v, content, calls, where);

@@ -162,6 +162,7 @@ void ig_exchange_close(ig_exchange *x) {
     free(x->bias);
     free(x->stops);
     free(x->stop_ids);
+    free(x->expected);
     free(x->grammar);
     free(x->out);
     if (x->api->close) x->api->close(x);

@@ -354,6 +354,8 @@ typedef enum ig_thought_stage {
     "messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "reasoning_effort", \
         "tools", "tool_choice", "parallel_tool_calls"
 
+/* The text of "content": a string, or parts of text (or, of an answer, refusals), which are joined; NULL: refused. */
+json_t *ig_content_text(ig_call *c, json_t *content, bool is_answer, const char *where);
 /* The prompt of the conversation and the tools in a body, malloc'ed; *stage (NULL: not wanted): whether an answer
  * begins within thoughts, or may begin with some, if the model has any. */
 bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n, ig_thought_stage *stage);
@@ -463,7 +465,7 @@ typedef struct ig_exchange {
     ig_cache_options cache;
     ig_logit_bias *bias;
     const char **stops;
-    int32_t *stop_ids;
+    int32_t *stop_ids, *expected;
     char *grammar; /* NULL: answers are any texts */
     ig_tools tools;
     const ig_thought_marks *thoughts; /* NULL: they are not looked for */

@@ -604,6 +604,9 @@ static void generation(void **state) {
     o.n_stop_ids = 1;
     REFUSED(ig_generate(&result, session, sampler, &o, ERR));
     o.n_stop_ids = 0;
+    o.n_expected = 1;
+    REFUSED(ig_generate(&result, session, sampler, &o, ERR));
+    o.n_expected = 0;
     o.n_least = -1;
     REFUSED(ig_generate(&result, session, sampler, &o, ERR));
 }

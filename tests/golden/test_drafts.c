@@ -136,16 +136,56 @@ static void a_guess_that_fails(void **state) {
     assert_true(n_spoilt > 20);
 }
 
-#define MODEL(test, name)                                                                                \
-    {                                                                                                    \
-#name ": " #test, test, open_guessing, close_guessing, (char[]) { "tests/golden/models/" #name } \
+/* An answer that is expected as it comes, in part, or not at all. */
+static void expected_answers(void **state) {
+    enum { N = 60, N_PROMPT = 40 };
+    int32_t prompt[N_PROMPT], answer[N], wrong[N], some[N];
+    uint64_t n_hits[3] = {0};
+    (void)state;
+    for (int i = 0; i < N_PROMPT; i++) prompt[i] = any(N_VOCAB);
+    for (int way = -1; way < 3; way++) {
+        ig_session_options o = ig_session_defaults();
+        ig_generate_options g = ig_generate_defaults();
+        ig_sampler_options so = ig_sampler_defaults();
+        ig_generate_result result;
+        ig_sampler *sampler;
+        ig_error err = {0};
+        const int32_t *ids;
+        const int32_t *const ways[] = {answer, some, wrong};
+        o.n_ctx = 256;
+        o.n_draft = way < 0 ? 0 : IG_DRAFT_MAX;
+        so.temperature = 2;
+        so.seed = 3;
+        g.n_predict = N;
+        g.ignore_end = true;
+        if (way >= 0) g.expected = ways[way], g.n_expected = N;
+        ig_session *s = open_session(&o);
+        expect_ok(ig_sampler_open(&sampler, model, &so, &err), &err);
+        put(s, prompt, N_PROMPT);
+        expect_ok(ig_generate(&result, s, sampler, &g, &err), &err);
+        assert_int_equal(ig_session_tokens(s, &ids), N_PROMPT + N);
+        for (int i = 0; i < N && way < 0; i++) {
+            answer[i] = ids[N_PROMPT + i];
+            some[i] = i % 8 ? answer[i] : 0;
+            wrong[i] = any(N_VOCAB);
+        }
+        assert_memory_equal(ids + N_PROMPT, answer, sizeof answer);
+        if (way >= 0) n_hits[way] = stats(s).n_draft_hits;
+        ig_sampler_close(sampler);
+        ig_session_close(s);
     }
+    assert_true(n_hits[0] > N - N / 8 && n_hits[1] > N / 2 && n_hits[1] < n_hits[0] && n_hits[2] < n_hits[1]);
+}
+
+#define MODEL(test, name) \
+    { #name ": " #test, test, open_guessing, close_guessing, "tests/golden/models/" #name }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         MODEL(guesses_change_nothing, llama31), MODEL(guesses_change_nothing, mistral),
         MODEL(among_others, llama31),           MODEL(among_others, mistral),
         MODEL(a_guess_that_fails, llama31),     MODEL(a_guess_that_fails, mistral),
+        MODEL(expected_answers, llama31),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

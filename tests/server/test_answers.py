@@ -42,6 +42,27 @@ def test_answers_are_those_of_run(program, server, served):
         assert reply["object"] == "text_completion" and reply["id"].startswith("cmpl-")
 
 
+def test_predictions(server):
+    """What an answer is expected to be changes the time that it takes, and is counted."""
+    ask = {"messages": user("What is a cache?"), "max_tokens": 40, "temperature": 0}
+    plain = server.ask(CHAT, ask)[1]
+    text = plain["choices"][0]["message"]["content"]
+    assert "completion_tokens_details" not in plain["usage"]
+    for content in (text, [{"type": "text", "text": text[:9]}, {"type": "text", "text": text[9:]}]):
+        reply = server.ask(CHAT, {**ask, "prediction": {"type": "content", "content": content}})[1]
+        assert reply["choices"] == plain["choices"]
+        details = reply["usage"]["completion_tokens_details"]
+        made, came = (reply["timings"].get(name, 0) for name in ("draft_n", "draft_n_accepted"))
+        assert (details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]) == (came, made - came)
+    wrong = server.ask(CHAT, {**ask, "prediction": {"type": "content", "content": words(3000, 4)}})[1]
+    assert wrong["choices"] == plain["choices"]
+    for bad in ({"type": "image", "content": text}, {"type": "content"}, {"type": "content", "content": 3}, text,
+                {"type": "content", "content": [{"type": "image_url", "image_url": "x"}]}):
+        status, reply, _ = server.ask(CHAT, {**ask, "prediction": bad})
+        assert status == 400 and reply["error"]["param"].startswith("prediction"), bad
+    assert server.ask(CHAT, {**ask, "prediction": None})[1]["choices"] == plain["choices"]
+
+
 def test_lines_of_streams(server):
     """What Unicode takes for the end of a line is none of the stream's."""
     text = "\u2028a\u2029\u2029\u0085b\u00e9\u2026\u20ac c\u2028"

@@ -100,7 +100,7 @@ def test_answers_of_clients(server):
 ABSENT = [
     ("functions", [{"name": "f"}], []),
     ("function_call", "auto", "none"), ("ebnf", "root ::= x", ""),
-    ("modalities", ["text", "audio"], ["text"]), ("audio", {"voice": "alloy"}, None), ("prediction", {"content": "x"}, None),
+    ("modalities", ["text", "audio"], ["text"]), ("audio", {"voice": "alloy"}, None),
     ("web_search_options", {"x": 1}, {}), ("use_beam_search", True, False), ("best_of", 3, 1), ("length_penalty", 2, 1),
     ("prompt_logprobs", 1, None), ("truncate_prompt_tokens", 5, None), ("logits_processors", ["x"], []),
     ("allowed_token_ids", [1], []), ("bad_words", ["x"], []), ("mirostat", 2, 0), ("dry_multiplier", 0.8, 0),

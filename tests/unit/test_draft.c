@@ -30,7 +30,7 @@ static void come(text *t, const char *letters) {
 /* The n guesses that follow. */
 static void expect(text *t, const char *letters) {
     int n = (int)strlen(letters);
-    assert_true(t->d.at > 0);
+    assert_true(t->d.length > 0);
     ig_drafter_write(&t->d, t->ids, n);
     for (int i = 0; i < n; i++) assert_int_equal(t->ids[t->n + i], letters[i]);
 }
@@ -39,9 +39,9 @@ static void the_longest_run_goes_on(void **state) {
     static text t;
     (void)state;
     come(&t, "a");
-    assert_int_equal(t.d.at, 0);
+    assert_int_equal(t.d.length, 0);
     come(&t, "bcd");
-    assert_int_equal(t.d.at, 0);
+    assert_int_equal(t.d.length, 0);
     come(&t, "xbce.xbc");
     expect(&t, "e.xbce.");
     assert_int_equal(t.d.length, 3);
@@ -51,7 +51,7 @@ static void the_longest_run_goes_on(void **state) {
     come(&t, "-abc"); /* not */
     expect(&t, "dxb");
     come(&t, "?");
-    assert_int_equal(t.d.at, 0);
+    assert_int_equal(t.d.length, 0);
 }
 
 static void of_two_the_last_one_counts(void **state) {
@@ -75,6 +75,31 @@ static void texts_that_change(void **state) {
     t.n = 3;
     come(&t, "y");
     expect(&t, "zy");
+}
+
+/* An answer that somebody expects: from its beginning, wherever the text says the same, and not behind its end. */
+static void what_is_expected_comes_first(void **state) {
+    static const int32_t expected[] = {'k', 'l', 'm', 'n'};
+    static const ig_row_costs nothing = {.are_nothing = true};
+    static text t;
+    double tokens = 1;
+    (void)state;
+    come(&t, "klm? ");
+    ig_drafter_expect(&t.d, t.n, expected, 4);
+    expect(&t, "klmn");
+    assert_int_equal(ig_drafter_plan(&t.d, &nothing, 1, 15, &tokens), 4);
+    come(&t, "k");
+    expect(&t, "lmn");
+    come(&t, "x");
+    assert_int_equal(t.d.length, 0);
+    come(&t, "lm"); /* the text has gone on with "?" here, and what is expected with "n" */
+    expect(&t, "n");
+    assert_int_equal(ig_drafter_plan(&t.d, &nothing, 1, 15, &tokens), 1);
+    come(&t, "n");
+    assert_int_equal(t.d.length, 0);
+    ig_drafter_expect(&t.d, t.n, NULL, 0);
+    come(&t, "lm");
+    expect(&t, "nlm");
 }
 
 static int plan(const text *t, const ig_row_costs *c, int n_rows, int most) {
@@ -140,9 +165,10 @@ static void costs_are_those_of_late(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_longest_run_goes_on), cmocka_unit_test(of_two_the_last_one_counts),
-        cmocka_unit_test(texts_that_change),       cmocka_unit_test(as_many_as_are_worth_it),
-        cmocka_unit_test(chances_are_learnt),      cmocka_unit_test(costs_are_those_of_late),
+        cmocka_unit_test(the_longest_run_goes_on),      cmocka_unit_test(of_two_the_last_one_counts),
+        cmocka_unit_test(what_is_expected_comes_first), cmocka_unit_test(texts_that_change),
+        cmocka_unit_test(as_many_as_are_worth_it),      cmocka_unit_test(chances_are_learnt),
+        cmocka_unit_test(costs_are_those_of_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
