@@ -244,7 +244,7 @@ typedef struct ig_recurrence_shape {
     bool is_tiled;                  /* value head i is of key head i % n_key_heads; else those of one lie together */
 } ig_recurrence_shape;
 
-enum { IG_RECURRENCE_DIMS = 256, IG_RECURRENCE_TAPS = 8, IG_RECURRENCE_KEPT = 3 };
+enum { IG_RECURRENCE_DIMS = 256, IG_RECURRENCE_TAPS = 8, IG_RECURRENCE_KEPT = 4 };
 
 /* Channels: queries, keys and values of a token, one behind the other; of Mamba 2 the other way round. */
 static inline size_t ig_recurrence_channels(const ig_recurrence_shape *s) {

@@ -224,15 +224,24 @@ static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
     return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: auto, late, norm, paper, none", name);
 }
 
+/* Tokens ahead for which there may be states, of models that have them: they are not to take too much memory. */
+static int plan_states_ahead(const ig_session_plan *p, const ig_model *m) {
+    static const size_t most_bytes = (size_t)64 << 20;
+    size_t each = ig_config_state_bytes(&m->config), n = each ? most_bytes / each : 0;
+    int most = ig_min_int(p->o.n_draft, n < IG_KV_CARRIED ? (int)n : IG_KV_CARRIED - 1);
+    return p->o.shared ? ig_min_int(most, p->o.shared->tiers.n_ahead) : most;
+}
+
 /* Tokens ahead are decoded as they would be later, and taken back where others come. That is not for what a step cannot
  * take back, nor for what tells of each step. */
 static int plan_draft(const ig_session_plan *p, const ig_model *m) {
     const ig_config *c = &m->config;
     const ig_cache_options *o = &p->o.cache;
     bool is_told = o->trace || o->audit_every, drops = p->ops->limit || p->tiers.limit;
-    bool can_go_back = m->ctx->device->ops->is_host && !c->n_recurrent && !c->n_layers_sharing && !drops;
+    bool can_go_back = m->ctx->device->ops->is_host && !c->n_layers_sharing && !drops;
     if (!can_go_back || is_told || p->ops->guess_is_final || p->speculate == IG_SPECULATE_PAPER) return 0;
-    return ig_min_int(p->o.n_draft, p->o.n_batch - 1);
+    int most = ig_min_int(p->o.n_draft, p->o.n_batch - 1);
+    return c->n_recurrent ? ig_min_int(most, p->tiers.n_ahead) : most;
 }
 
 static void set_shapes(ig_session_plan *p, const ig_model *m) {
@@ -269,6 +278,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     set_shapes(p, m);
     s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, m, err);
+    if (!s && m->ctx->device->ops->is_host) p->tiers.n_ahead = plan_states_ahead(p, m);
     p->policy.block_tokens = ig_kv_block_tokens(&p->kv, p->tiers.type);
     if (!s) s = plan_limit(p, err);
     if (!s && c->n_layers_sharing && p->tiers.n_dropping)

@@ -236,7 +236,7 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
         return ig_fail(err, IG_E_LIMIT, "KV cache for %zu times %d tokens: too large to be addressed", m->n_sequences,
                        shape->n_ctx);
     if (!o->disk_bytes && !o->is_mapped) ig_kv_windows_plan(m, o->window);
-    ig_kv_states_plan(m, o->state_bytes);
+    ig_kv_states_plan(m, o->state_bytes, o->n_ahead);
     return count_frames(n_frames, m, *n_blocks, o, err);
 }
 
@@ -256,7 +256,7 @@ uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options)
     ig_kv_memory m = {0};
     size_t n_blocks;
     if (!ig_kv_has_own_memory(options->device) || !count_sizes(&m, shape, options, &n_blocks)) return 0;
-    ig_kv_states_plan(&m, options->state_bytes);
+    ig_kv_states_plan(&m, options->state_bytes, options->n_ahead);
     ig_residency_shape copies = copies_of(&m, options);
     return ig_kv_states_bytes(&m) + (options->is_paged ? 0 : ig_residency_bytes(&copies));
 }

@@ -55,6 +55,7 @@ typedef struct ig_kv_options {
     int n_sequences;       /* most at a time; 0: one */
     const int *window;     /* [n_layers] a layer's attention sees the last so many tokens, 0: all; outlives the memory.
                               Without a tier and a mapped file few others of it are kept (windows.h). NULL: all are */
+    int n_ahead;           /* states of tokens ahead that a sequence has beside its own, at most IG_KV_CARRIED - 1 */
     size_t state_bytes;    /* of what layers that have no keys carry on from token to token (states.h); 0: nothing */
     bool share;            /* they share what they have in common (prefix_tree.h) */
 } ig_kv_options;

@@ -15,8 +15,10 @@ enum { OF_PIECES = 3 }; /* states for pieces, beside one for each sequence */
 
 /* ---- memory ------------------------------------------------------------------------- */
 
-void ig_kv_states_plan(ig_kv_memory *m, size_t bytes) {
-    m->states = (ig_kv_states){.bytes = bytes, .n = bytes ? 3 * m->n_sequences + OF_PIECES : 0};
+void ig_kv_states_plan(ig_kv_memory *m, size_t bytes, int n_ahead) {
+    int n_own = bytes ? 2 + n_ahead : 0;
+    m->states = (ig_kv_states){
+        .bytes = bytes, .n_own = n_own, .n = bytes ? ((size_t)n_own + 1) * m->n_sequences + OF_PIECES : 0};
 }
 
 uint64_t ig_kv_states_bytes(const ig_kv_memory *m) { return (uint64_t)m->states.n * m->states.bytes; }
@@ -112,35 +114,45 @@ int ig_kv_states_before(const ig_kv_memory *m, const uint32_t *pieces, int n) {
 
 void ig_kv_states_take(ig_kv *kv) {
     ig_kv_own_states *own = &kv->states;
-    *own = (ig_kv_own_states){.number = {-1, -1}, .at = {-1, -1}, .writing = -1, .passing = UINT32_MAX};
+    *own = (ig_kv_own_states){.passing = UINT32_MAX};
+    for (int i = 0; i < IG_KV_OWN_STATES; i++) own->number[i] = own->at[i] = own->writing[i] = -1;
     /* There are as many as sequences want at most. */
-    for (int i = 0; i < 2 && kv->memory->states.bytes; i++) own->number[i] = take(kv->memory);
+    for (int i = 0; i < kv->memory->states.n_own; i++) own->number[i] = take(kv->memory);
 }
 
 static void drop_kept(ig_kv *kv) {
     for (int i = 0; i < kv->states.n_kept; i++) give(kv->memory, kv->states.kept[i]);
     kv->states.n_kept = 0;
-    kv->states.writing = -1;
+    for (int i = 0; i < IG_KV_OWN_STATES; i++) kv->states.writing[i] = -1;
 }
 
 void ig_kv_states_give(ig_kv *kv) {
     drop_kept(kv);
-    for (int i = 0; i < 2 && kv->memory->states.bytes; i++) give(kv->memory, kv->states.number[i]);
+    for (int i = 0; i < kv->memory->states.n_own; i++) give(kv->memory, kv->states.number[i]);
 }
 
 int ig_kv_states_reach(const ig_kv *kv, int n) {
     int held = kv->n_pieces << kv->memory->piece_shift,
         most = ig_kv_states_before(kv->memory, kv->pieces, n < held ? n : held);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < kv->memory->states.n_own; i++)
         if (kv->states.at[i] <= n && kv->states.at[i] > most) most = kv->states.at[i];
     return most;
 }
 
-/* Which of the two is of n tokens; -1: none. */
+/* Which of its own is of n tokens; -1: none. */
 static int find_own(const ig_kv *kv, int n) {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < kv->memory->states.n_own; i++)
         if (kv->states.at[i] == n) return i;
     return -1;
+}
+
+/* One that is of no use, or of the fewest tokens, but not number `from`. */
+static int find_spare(const ig_kv *kv, int from) {
+    const ig_kv_own_states *own = &kv->states;
+    int spare = -1;
+    for (int i = 0; i < kv->memory->states.n_own; i++)
+        if (i != from && own->writing[i] < 0 && (spare < 0 || own->at[i] < own->at[spare])) spare = i;
+    return spare;
 }
 
 void ig_kv_states_go_back(ig_kv *kv, int n) {
@@ -149,10 +161,10 @@ void ig_kv_states_go_back(ig_kv *kv, int n) {
     if (!m->states.bytes) return;
     drop_kept(kv);
     own->passing = UINT32_MAX;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < m->states.n_own; i++)
         if (own->at[i] > n) own->at[i] = -1;
     if (n == 0 || find_own(kv, n) >= 0) return;
-    int i = own->at[0] < 0 ? 0 : 1, number = m->states.of_piece[kv->pieces[(n >> m->piece_shift) - 1]] - 1;
+    int i = find_spare(kv, -1), number = m->states.of_piece[kv->pieces[(n >> m->piece_shift) - 1]] - 1;
     copy(m, own->number[i], number);
     own->at[i] = n;
     m->states.list[number].used = ++m->states.clock;
@@ -178,18 +190,20 @@ void ig_kv_begin_carry(ig_kv_carry *out, ig_kv *kv, int first, int n, bool is_pr
     if (is_prompt && own->wished > first && own->wished < last) keep(out, kv, first, own->wished);
     if (is_prompt && last > first) keep(out, kv, first, last);
     own->goes_on = goes_on;
-    own->writing = from == 0;
-    own->at[own->writing] = -1;
-    out->kept[out->n_kept].after = n;
-    out->kept[out->n_kept++].state = state_of(kv->memory, own->number[own->writing]);
+    for (int after = is_prompt ? n : 1; after <= n; after++) {
+        int i = find_spare(kv, from);
+        own->writing[i] = first + after;
+        own->at[i] = -1;
+        out->kept[out->n_kept].after = after;
+        out->kept[out->n_kept++].state = state_of(kv->memory, own->number[i]);
+    }
 }
 
-void ig_kv_states_go_on(ig_kv *kv, int n) {
+void ig_kv_states_go_on(ig_kv *kv) {
     ig_kv_memory *m = kv->memory;
     ig_kv_own_states *own = &kv->states;
-    if (!m->states.bytes || own->writing < 0) return;
-    own->at[own->writing] = n;
-    own->writing = -1;
+    for (int i = 0; i < m->states.n_own; i++)
+        if (own->writing[i] >= 0) own->at[i] = own->writing[i], own->writing[i] = -1;
     for (int i = 0; i < own->n_kept; i++) {
         uint32_t piece = kv->pieces[(own->kept_at[i] >> m->piece_shift) - 1];
         if (own->kept_at[i] != own->wished && own->passing != UINT32_MAX) ig_kv_states_forget(m, own->passing);

@@ -265,7 +265,7 @@ ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks,
 
 void ig_kv_go_on(ig_kv *kv, int n) {
     ig_kv_see_from(kv, n);
-    ig_kv_states_go_on(kv, n);
+    ig_kv_states_go_on(kv);
 }
 
 /* ---- dropping tokens ---------------------------------------------------------------------- */
@@ -434,7 +434,7 @@ void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n) {
     }
     kv->n_pieces = kv->first_seen = n;
     ig_kv_see_from(kv, n << m->piece_shift);
-    for (int i = 0; i < 2; i++) kv->states.at[i] = -1;
+    for (int i = 0; i < m->states.n_own; i++) kv->states.at[i] = -1;
     ig_kv_states_go_back(kv, n << m->piece_shift);
     ig_kv_note_place(kv, 0);
     for (int l = 0; l < m->shape.n_layers; l++) {
@@ -534,7 +534,8 @@ void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
         *out = kv->moved;
         out->demoted = demoted;
         count_blocks(kv, out);
-        *(ig_kv_has_own_memory(m->device) ? &out->vram_bytes : &out->ram_bytes) += 2 * m->states.bytes;
+        *(ig_kv_has_own_memory(m->device) ? &out->vram_bytes : &out->ram_bytes) +=
+            (uint64_t)m->states.n_own * m->states.bytes;
     }
     for (int l = 0; l < m->shape.n_layers; l++)
         out->entries += (uint64_t)ig_kv_entries(kv, l, 0).n * (uint64_t)ig_kv_heads(m, l);

