@@ -275,7 +275,7 @@ int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options)
     if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
     if (plan.n_draft) return IG_EXIT_OK;
     return ig_cli_complain(o,
-                           "--draft: on a GPU, where layers carry states or share keys, with entries that are "
+                           "--draft: on a GPU, where layers share keys or carry large states, with entries that are "
                            "dropped, infinigen-osdi24, traces and audits no token is computed ahead");
 }
 
