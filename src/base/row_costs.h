@@ -7,15 +7,16 @@
 #define IG_BASE_ROW_COSTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { IG_ROW_COSTS_MOST = 64, IG_ROW_COSTS_KEPT = 64 /* steps */ };
 
 typedef struct ig_row_costs {
     bool are_nothing; /* rows cost nothing, whatever was seen; for tests */
-    int n_steps;
+    uint64_t n_steps;
     struct {
         double seconds; /* 0: never seen */
-        int seen;       /* after so many steps */
+        uint64_t seen;  /* after so many steps */
     } of[IG_ROW_COSTS_MOST + 1];
 } ig_row_costs;
 

@@ -22,6 +22,7 @@ typedef struct ig_segment {
     const int32_t *ids; /* [n] */
     int first;          /* position of its first token; the sequence holds `first` tokens already */
     int n;
+    int number;    /* among those of a call, from 1, as errors name it; 0: it is alone */
     bool dense;    /* attention over everything (prefill); else the policy selects, for one token after the other
                       (decode) */
     int n_asked;   /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */
@@ -165,8 +166,8 @@ static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg)
 
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
 void ig_step_take_guesses(const ig_step *step);
-/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. Where more
- * than a token of a sequence is decoded that is done in rounds, with a token of each. All three
+/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out; where more
+ * than a token of a sequence is decoded, in rounds with a token of each. Queries, keys and values
  * are there on the host, too, unless the pass is late. It fails for all if the device does. */
 ig_status ig_step_attend(ig_step *step, ig_error *err);
 

@@ -75,7 +75,7 @@ static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig
 }
 
 /* Tokens that a session is to get: a segment more of the step, unless they are refused, or were computed ahead. */
-static ig_status add_segment(int *n_segments, ig_session *s, const ig_batch_item *x, ig_error *err) {
+static ig_status add_segment(int *n_segments, int number, ig_session *s, const ig_batch_item *x, ig_error *err) {
     ig_segment *seg = &s->model->batch.segments[*n_segments];
     ig_status status = check_tokens(s, x->ids, x->n, err);
     if (status || (!x->prompt && ig_session_foresaw(s, *x->ids))) return status;
@@ -85,6 +85,7 @@ static ig_status add_segment(int *n_segments, ig_session *s, const ig_batch_item
                         .ids = x->ids,
                         .first = s->n_tokens,
                         .n = x->n,
+                        .number = number,
                         .dense = x->prompt,
                         .n_asked = !x->more,
                         .err = err};
@@ -103,7 +104,7 @@ static void add_drafts(ig_batch *b, int n_segments) {
     for (int i = 0; i < n_segments; i++) {
         ig_segment *seg = &b->segments[i];
         ig_session *s = session_of(seg);
-        int end = seg->first + 1, most = ig_min_int(s->n_draft, s->most_ahead - end);
+        int end = seg->first + 1, most = ig_min_int(s->n_draft, s->most_tokens - end);
         if (!s->n_draft) continue;
         s->tokens[seg->first] = *seg->ids;
         ig_drafter_see(&s->drafter, s->tokens, end);
@@ -228,33 +229,24 @@ static ig_status run(ig_model *m, int n, bool together, ig_error *err) {
     return status;
 }
 
+/* The segment of this session, of those that are in the order of the items and of which *k were met; NULL: none. */
+static const ig_segment *next_segment(int *k, int n_segments, const ig_session *s) {
+    const ig_segment *seg = &s->model->batch.segments[*k];
+    if (*k == n_segments || seg->seq != &s->seq) return NULL;
+    ++*k;
+    return seg;
+}
+
 static bool has_drafts(const ig_segment *seg) { return !seg->dense && seg->n > 1; }
 
 /* A step without what probably comes next may do what one with it could not: it takes less room. The batch's turn. */
-static ig_status run_without_drafts(ig_batch_item *x, ig_error *err) {
+static void run_without_drafts(ig_batch_item *x, int number) {
+    const ig_batch *b = &x->session->model->batch;
     int n = 0;
     x->error = (ig_error){0};
-    x->status = add_segment(&n, x->session, x, &x->error);
-    ig_status status = run(x->session->model, n, false, err);
-    if (n && !x->status) x->status = x->session->model->batch.segments[0].status;
-    return status;
-}
-
-/* What came of the items: some have no segment, those that have are in order. */
-static ig_status settle_items(ig_batch_item *items, int n, int n_segments, ig_error *err) {
-    ig_batch *b = &items[0].session->model->batch;
-    ig_status status = IG_OK;
-    for (int i = 0, k = 0; i < n && !status; i++) {
-        ig_batch_item *x = &items[i];
-        bool has_segment = k < n_segments && b->segments[k].seq == &x->session->seq;
-        const ig_segment *seg = &b->segments[k];
-        k += has_segment;
-        if (!has_segment && !x->status) ig_session_take_ahead(x->session);
-        if (!has_segment) continue;
-        x->status = seg->status;
-        if (x->status && has_drafts(seg)) status = run_without_drafts(x, err);
-    }
-    return status;
+    x->status = add_segment(&n, number, x->session, x, &x->error);
+    ig_status status = run(x->session->model, n, false, &x->error);
+    if (!x->status) x->status = status ? status : b->segments[0].status;
 }
 
 static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
@@ -265,11 +257,19 @@ static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
     for (int i = 0; i < n; i++) {
         ig_batch_item *x = &items[i];
         x->error = (ig_error){0};
-        x->status = add_segment(&n_segments, x->session, x, &x->error);
+        x->status = add_segment(&n_segments, n > 1 ? i + 1 : 0, x->session, x, &x->error);
     }
     add_drafts(&m->batch, n_segments);
     status = run(m, n_segments, false, err);
-    if (!status) status = settle_items(items, n, n_segments, err);
+    for (int i = 0, k = 0; i < n && !status; i++) {
+        ig_batch_item *x = &items[i];
+        const ig_segment *seg = next_segment(&k, n_segments, x->session);
+        if (seg)
+            x->status = seg->status;
+        else if (!x->status)
+            ig_session_take_ahead(x->session);
+        if (seg && seg->status && has_drafts(seg)) run_without_drafts(x, seg->number); /* in the place of segment 0 */
+    }
     ig_batch_end(&m->batch);
     return status;
 }
@@ -292,17 +292,16 @@ static bool decode(ig_status *status, ig_session *const *sessions, const int32_t
     ig_batch *b = &sessions[0]->model->batch;
     int n_segments = 0, n_rows = 0;
     *status = IG_OK;
-    for (int i = 0; i < n && !*status; i++)
-        *status = add_segment(&n_segments, sessions[i], &(ig_batch_item){.ids = &ids[i], .n = 1}, err);
+    for (int i = 0; i < n && !*status; i++) {
+        const ig_batch_item x = {.ids = &ids[i], .n = 1};
+        *status = add_segment(&n_segments, n > 1 ? i + 1 : 0, sessions[i], &x, err);
+    }
     if (*status) return false;
     if (may_draft) add_drafts(b, n_segments);
     for (int i = 0; i < n_segments; i++) n_rows += b->segments[i].n;
     *status = run(sessions[0]->model, n_segments, true, err);
-    for (int i = 0, k = 0; i < n && !*status; i++) {
-        bool has_segment = k < n_segments && b->segments[k].seq == &sessions[i]->seq;
-        k += has_segment;
-        if (!has_segment) ig_session_take_ahead(sessions[i]);
-    }
+    for (int i = 0, k = 0; i < n && !*status; i++)
+        if (!next_segment(&k, n_segments, sessions[i])) ig_session_take_ahead(sessions[i]);
     return *status && n_rows > n_segments;
 }
 
@@ -315,7 +314,10 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
     ig_model *m = sessions[0]->model;
     status = ig_batch_begin(&m->batch, err);
     if (status) return status;
-    if (decode(&status, sessions, ids, n, true, err)) decode(&status, sessions, ids, n, false, err);
+    if (decode(&status, sessions, ids, n, true, err)) {
+        *err = (ig_error){0};
+        decode(&status, sessions, ids, n, false, err);
+    }
     ig_batch_end(&m->batch);
     return status;
 }

@@ -80,6 +80,7 @@ void ig_drafter_see(ig_drafter *d, const int32_t *tokens, int n) {
 }
 
 int ig_drafter_plan(const ig_drafter *d, const ig_row_costs *costs, int n_rows, int most, double *expected) {
+    if (n_rows >= IG_ROW_COSTS_MOST) return 0;
     double all_true = 1, sum = *expected, best = sum / ig_row_costs_guess(costs, n_rows);
     int n_best = 0;
     most = ig_min_int(most, count_guesses(d));

@@ -233,13 +233,15 @@ static int plan_states_ahead(const ig_session_plan *p, const ig_model *m) {
 }
 
 /* Tokens ahead are decoded as they would be later, and taken back where others come. That is not for what a step cannot
- * take back, nor for what tells of each step. */
+ * take back, nor for what tells of each step. Answers that are shared may have entries of others' from their next token
+ * on. */
 static int plan_draft(const ig_session_plan *p, const ig_model *m) {
     const ig_config *c = &m->config;
     const ig_cache_options *o = &p->o.cache;
     bool is_told = o->trace || o->audit_every, drops = p->ops->limit || p->tiers.limit;
+    bool is_alone = !o->memory.share_answers;
     bool can_go_back = m->ctx->device->ops->is_host && !c->n_layers_sharing && !drops;
-    if (!can_go_back || is_told || p->ops->guess_is_final || p->speculate == IG_SPECULATE_PAPER) return 0;
+    if (!can_go_back || !is_alone || is_told || p->ops->guess_is_final || p->speculate == IG_SPECULATE_PAPER) return 0;
     int most = ig_min_int(p->o.n_draft, p->o.n_batch - 1);
     return c->n_recurrent ? ig_min_int(most, p->tiers.n_ahead) : most;
 }

@@ -39,7 +39,7 @@ void ig_scheduler_share_room(ig_scheduler *c) {
              spare = room - (long)c->held[i] - (pieces_for(c, most_tokens(r)) - has); /* once it has all it may want */
         if (more > left && i > 0) more = left;                                        /* the first one's turn is now */
         r->most = (int)(has + more) * each;
-        r->session->most_ahead = ig_min_int(r->most, most_tokens(r));
+        r->session->most_tokens = ig_min_int(r->most, most_tokens(r));
         left -= more;
         if (left > spare) left = spare;
         if (left < 0) left = 0;

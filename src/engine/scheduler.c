@@ -214,7 +214,9 @@ static step plan_step(ig_scheduler *c) {
 /* After a step that took so long. What answers take by themselves is not the piece's, and the last step without one
  * says how much that is; where there was none lately, it is at most most of the time. */
 static void adapt_piece(ig_scheduler *c, const step *s, double seconds) {
-    if (s->n_answers && !s->n_rows) c->answer_seconds = seconds / s->n_answers;
+    bool is_ahead = false; /* beside pieces no token is computed ahead */
+    for (int i = 0; i < s->n_answers; i++) is_ahead |= c->of_item[i]->session->n_ahead > 0;
+    if (s->n_answers && !s->n_rows && !is_ahead) c->answer_seconds = seconds / s->n_answers;
     if (!s->n_answers || !s->n_rows) return;
     double answers = c->answer_seconds * s->n_answers, own = seconds - answers;
     if (own < seconds / 8) own = seconds / 8;

@@ -59,7 +59,7 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
     if (!ig_arena_open(&s->arena)) return ig_fail_memory(err, "session", bytes);
     lay_out(s, &m->config, p->o.n_ctx, p->n_draft);
     s->n_draft = p->n_draft;
-    s->most_ahead = p->o.n_ctx;
+    s->most_tokens = p->o.n_ctx;
     ig_status status = ig_batch_begin(&m->batch, err);
     if (status) return status;
     status = ig_sequence_open(&s->seq, &seq, err); /* tables of the memory */
@@ -201,9 +201,10 @@ ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
     ig_status status = ig_batch_begin(&s->model->batch, err);
     if (status) return status;
     s->has_logits = false;
-    status = cut_back(s, n, err);
+    status = ig_session_drop_ahead(s, err); /* as if it had never been there: then tokens that were are cut */
+    ig_status cut = cut_back(s, n, status ? NULL : err);
     ig_batch_end(&s->model->batch);
-    return status;
+    return status ? status : cut;
 }
 
 /* Tokens from n on have not come. The batch's turn. */
@@ -237,11 +238,16 @@ void ig_session_take_ahead(ig_session *s) {
     ig_drafter_see(&s->drafter, s->tokens, s->n_tokens);
 }
 
+/* What could not be written is written again when the session goes on: only tokens that are lost are a failure. */
 ig_status ig_session_drop_ahead(ig_session *s, ig_error *err) {
+    ig_error own;
+    int n = s->n_tokens;
     if (!s->n_ahead) return IG_OK;
     bool entered = ig_batch_enter(&s->model->batch);
-    ig_status status = take_back(s, s->n_tokens, err);
+    ig_status status = take_back(s, n, &own);
     if (entered) ig_batch_end(&s->model->batch);
+    if (s->n_tokens == n) return IG_OK;
+    if (err) *err = own;
     return status;
 }
 

@@ -35,9 +35,9 @@ struct ig_session {
     float *logits;     /* [n_vocab] of these, those after the last token */
     bool has_logits;
     /* Tokens ahead (draft.h): computed as if they had come, which nobody knows yet. */
-    int n_draft;    /* at most; 0: there are none */
-    int n_ahead;    /* tokens and logits behind n_tokens and `logits`; the store and the policy have them too */
-    int most_ahead; /* tokens, those ahead counted, that there is room for. Default n_ctx */
+    int n_draft;     /* at most; 0: there are none */
+    int n_ahead;     /* tokens and logits behind n_tokens and `logits`; the store and the policy have them too */
+    int most_tokens; /* that there is room for, those ahead counted. Default n_ctx */
     ig_drafter drafter;
     uint64_t n_drafted, n_draft_hits;
     uint64_t n_prefilled, n_decoded, n_taken;

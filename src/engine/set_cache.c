@@ -48,7 +48,7 @@ static void take_over(ig_session *next, const ig_session *s) {
     next->has_logits = s->has_logits;
     next->n_prefilled = s->n_prefilled;
     next->n_taken = s->n_taken;
-    next->most_ahead = s->most_ahead;
+    next->most_tokens = s->most_tokens;
     next->drafter = s->drafter;
     next->prefill_seconds = s->prefill_seconds;
     memcpy(next->tokens, s->tokens, (size_t)s->n_tokens * sizeof *s->tokens);

@@ -22,11 +22,11 @@ static const float most_query = 1e13f;
 
 enum { MOST_PLACES = 3 /* that are looked at together: queries, keys and values */ };
 
-/* The number of the segment, from 1, that a row is of. */
+/* The number of the segment that a row is of. */
 static int sequence_of(const forward *f, int row) {
     int s = 0;
     while (row < f->b->segments[s].row || row >= f->b->segments[s].row + f->b->segments[s].n) s++;
-    return s + 1;
+    return f->b->segments[s].number;
 }
 
 /* The first number that is too large, and where it is. */
@@ -53,8 +53,8 @@ static ig_status fail(const forward *f, const ig_looked_at *r, ig_error *err) {
     int number = r->list ? r->list[row] : r->number == IG_NUMBER_IS_COLUMN ? column : r->number;
     int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
     char which[48] = "";
-    if (f->b->n_segments > 1)
-        snprintf(which, sizeof which, " of sequence %d in the batch", sequence_of(f, r->first + row));
+    int sequence = sequence_of(f, r->first + row);
+    if (sequence) snprintf(which, sizeof which, " of sequence %d in the batch", sequence);
     return ig_fail(err, IG_E_NUMBER, "the model's numbers are %s: %g %s %d at position %d%s",
                    isfinite(x) ? "too large" : "not finite", (double)fabsf(x), r->where, number,
                    f->b->positions[r->first + row] - offset, which);

@@ -22,7 +22,9 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, i
  * more than logit_rows, as a decode step computes them: to where each one's `logits` then points, NULL for those that
  * have failed or go on. As many segments as logit_rows allow, *n_segments; the next call takes the memory again. A
  * number that is not finite is its segment's status. */
-int ig_segment_logits(const ig_segment *seg); /* so many logits it gets there */
 ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b, int first, ig_error *err);
+
+/* So many logits a segment gets there. */
+int ig_segment_logits(const ig_segment *seg);
 
 #endif

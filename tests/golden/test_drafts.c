@@ -92,7 +92,7 @@ static void among_others(void **state) {
         if (x->n > 1 && any(4) == 0) one_by_one(x, any(30));
     }
     for (int i = 0; i < MOST; i++) n_hits += stats(p[i].together).n_draft_hits;
-    assert_true(n_hits > 30);
+    assert_true(n_hits > TIMES(30));
     for (int i = 0; i < MOST; i++) close_pair(&p[i]);
 }
 
@@ -195,6 +195,8 @@ int main(void) {
         MODEL(among_others, "llama31"),
         MODEL(among_others, "mistral"),
         MODEL(among_others, "qwen3.5"),
+        MODEL(among_others, "granitemoe"),
+        MODEL(among_others, "mellum"),
         MODEL(among_others, "granite4-h"),
         MODEL(a_guess_that_fails, "llama31"),
         MODEL(a_guess_that_fails, "mistral"),

@@ -124,6 +124,8 @@ static void as_many_as_are_worth_it(void **state) {
     assert_int_equal(plan(&t, &nothing, 1, 4), 4);
     assert_int_equal(plan(&t, &nothing, IG_ROW_COSTS_MOST - 2, 15), 2);
     assert_int_equal(plan(&t, &nothing, 1, -1), 0);
+    assert_int_equal(plan(&t, &cheap, IG_ROW_COSTS_MOST, 15), 0); /* so many rows are no cost that is known */
+    assert_int_equal(plan(&t, &cheap, 1000, 15), 0);
     assert_int_equal(plan(&t, &cheap, 1, 15), 15);
     assert_int_equal(plan(&t, &dear, 1, 15), 0);
     assert_int_equal(plan(&t, &steps, 1, 15), 3);
