@@ -237,7 +237,8 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     ig_session_options s = ig_session_defaults();
     s.n_ctx = o->ctx;
     s.n_batch = o->batch;
-    s.n_draft = o->draft;
+    /* Each token ahead waits for the disk by itself. */
+    s.n_draft = o->kv_ram && !o->kv_map && !ig_cli_is_given(o, &o->draft) ? 0 : o->draft;
     ig_cli_use_policy(app, &s.cache, o->kv_policy.n ? o->kv_policy.v[0] : s.cache.policy, o->kv_sketch.v[0]);
     s.cache.alpha = o->kv_alpha.v[0];
     s.cache.partial = o->kv_partial.v[0];

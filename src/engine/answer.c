@@ -8,6 +8,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/ranges.h"
+
+ig_status ig_answer_check(const ig_generate_options *o, const ig_model *m, ig_error *err) {
+    ig_status status = ig_check_generate_options(o, err);
+    if (status || !o->n_expected) return status;
+    return ig_model_check_ids(m, o->expected, 0, (int)o->n_expected, err);
+}
 
 static bool is_end_token(const ig_answer *a, int32_t id) {
     const ig_generate_options *o = a->o;

@@ -32,6 +32,8 @@ typedef struct ig_answer {
     int stop;            /* number of the stop string that has ended it */
 } ig_answer;
 
+/* Whether answers of the model can have these options. */
+ig_status ig_answer_check(const ig_generate_options *o, const ig_model *m, ig_error *err);
 /* For the fields before the blank line, which the caller has set; the others are zero. */
 ig_status ig_answer_open(ig_answer *a, ig_error *err);
 void ig_answer_close(ig_answer *a);

@@ -87,7 +87,8 @@ int ig_drafter_plan(const ig_drafter *d, const ig_row_costs *costs, int n_rows, 
     for (int n = 1; n <= most && n_rows + n <= IG_ROW_COSTS_MOST; n++) {
         all_true *= chance(d, d->length + n - 1);
         sum += all_true;
-        double rate = sum / ig_row_costs_guess(costs, n_rows + n);
+        double seconds = ig_row_costs_guess(costs, n_rows + n) + (1 - all_true) * costs->going_back;
+        double rate = sum / seconds;
         if (rate > best) best = rate, n_best = n, *expected = sum;
     }
     return n_best;

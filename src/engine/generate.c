@@ -4,7 +4,6 @@
  */
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/ranges.h"
 #include "engine/answer.h"
 
 ig_generate_options ig_generate_defaults(void) { return (ig_generate_options){.n_predict = -1}; }
@@ -37,7 +36,7 @@ ig_status ig_generate(ig_generate_result *result, ig_session *s, ig_sampler *sam
         return ig_fail(err, IG_E_ARG, "ig_generate: the sampler was opened for another model");
     if (!s->has_logits) return ig_fail(err, IG_E_ARG, "ig_generate: the session holds no tokens yet");
     ig_generate_options o = options ? *options : ig_generate_defaults();
-    ig_status status = ig_check_generate_options(&o, err);
+    ig_status status = ig_answer_check(&o, s->model, err);
     if (status) return status;
     ig_answer a = {.session = s, .sampler = sampler, .o = &o};
     if (!result) result = &ignored;

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/ranges.h"
 
 ig_request_options ig_request_defaults(void) {
     return (ig_request_options){.sampler = ig_sampler_defaults(), .generate = ig_generate_defaults()};
@@ -31,7 +30,7 @@ static ig_status check(const ig_request *r, const ig_request_options *o, ig_erro
     const ig_scheduler *c = r->scheduler;
     ig_session_plan plan;
     ig_status s = check_prompt(c, o, err);
-    if (!s) s = ig_check_generate_options(&o->generate, err);
+    if (!s) s = ig_answer_check(&o->generate, c->model, err);
     if (!s) s = ig_sampler_check(&o->sampler, c->model, err);
     if (!s && (o->n_top < 0 || o->n_top > IG_REQUEST_TOP_MAX))
         s = ig_fail(err, IG_E_ARG, "ig_request_options.n_top is %d, but goes from 0 to %d", o->n_top,

@@ -244,7 +244,9 @@ ig_status ig_session_drop_ahead(ig_session *s, ig_error *err) {
     int n = s->n_tokens;
     if (!s->n_ahead) return IG_OK;
     bool entered = ig_batch_enter(&s->model->batch);
+    double start = ig_clock_seconds();
     ig_status status = take_back(s, n, &own);
+    ig_row_costs_went_back(&s->model->batch.costs, ig_clock_seconds() - start);
     if (entered) ig_batch_end(&s->model->batch);
     if (s->n_tokens == n) return IG_OK;
     if (err) *err = own;

@@ -606,6 +606,11 @@ static void generation(void **state) {
     o.n_stop_ids = 0;
     o.n_expected = 1;
     REFUSED(ig_generate(&result, session, sampler, &o, ERR));
+    o.expected = (const int32_t[]){-1};
+    REFUSED(ig_generate(&result, session, sampler, &o, ERR));
+    o.expected = (const int32_t[]){N_VOCAB};
+    REFUSED(ig_generate(&result, session, sampler, &o, ERR));
+    o.expected = NULL;
     o.n_expected = 0;
     o.n_least = -1;
     REFUSED(ig_generate(&result, session, sampler, &o, ERR));

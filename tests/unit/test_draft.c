@@ -127,6 +127,8 @@ static void as_many_as_are_worth_it(void **state) {
     assert_int_equal(plan(&t, &cheap, IG_ROW_COSTS_MOST, 15), 0); /* so many rows are no cost that is known */
     assert_int_equal(plan(&t, &cheap, 1000, 15), 0);
     assert_int_equal(plan(&t, &cheap, 1, 15), 15);
+    cheap.going_back = 1000;
+    assert_int_equal(plan(&t, &cheap, 1, 15), 0);
     assert_int_equal(plan(&t, &dear, 1, 15), 0);
     assert_int_equal(plan(&t, &steps, 1, 15), 3);
 }
@@ -160,6 +162,8 @@ static void costs_are_those_of_late(void **state) {
     ig_row_costs_took(&c, 0, 1);
     ig_row_costs_took(&c, IG_ROW_COSTS_MOST + 1, 1);
     ig_row_costs_took(&c, 2, 0);
+    for (int i = 0; i < 50; i++) ig_row_costs_went_back(&c, 0.5);
+    assert_float_equal(c.going_back, 0.5, 1e-3);
     for (int i = 0; i < IG_ROW_COSTS_KEPT; i++) ig_row_costs_took(&c, 1, 2);
     assert_float_equal(ig_row_costs_guess(&c, 1), 2, 0.01);
     assert_true(ig_row_costs_guess(&c, 4) < 3); /* it is forgotten, and tried again */
