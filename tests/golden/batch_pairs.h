@@ -141,6 +141,32 @@ static inline void run_step(ig_batch_item *items, int n) {
     if (n) expect_ok(ig_batch_step(items, (size_t)n, &err), &err);
 }
 
+/* A step of some of n pairs, in which none fails. */
+static inline void step_some(pair *p, int n) {
+    ig_batch_item items[MOST];
+    int32_t ids[MOST][MOST_PIECE];
+    int which[MOST], n_items = ask_some(p, n, items, ids, which);
+    run_step(items, n_items);
+    for (int i = 0; i < n_items; i++) {
+        expect_ok(items[i].status, &items[i].error);
+        follow(&p[which[i]], &items[i]);
+    }
+}
+
+/* Both are cut to n tokens. With guesses there are more states to go back to: where that differs, they get another
+ * text. */
+static inline void cut_both(pair *p, int n) {
+    ig_error err = {0};
+    expect_ok(ig_session_cut(p->together, n, &err), &err);
+    expect_ok(ig_session_cut(p->alone, n, &err), &err);
+    p->n = ig_session_tokens(p->alone, NULL);
+    p->has_logits = false;
+    if (n_draft && ig_session_tokens(p->together, NULL) > p->n)
+        restart(p, 50);
+    else
+        agree(p);
+}
+
 /* The model of the tests that follow, and the context that they have. */
 static inline int set_up(const char *path, int n_threads, int n) {
     open_tiny(path, n_threads);

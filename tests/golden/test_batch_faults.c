@@ -161,16 +161,6 @@ static void go_on(pair *p, ig_batch_item item) {
     follow(p, &item);
 }
 
-/* Both are cut to n tokens. */
-static void cut_both(pair *p, int n) {
-    ig_error err = {0};
-    expect_ok(ig_session_cut(p->together, n, &err), &err);
-    expect_ok(ig_session_cut(p->alone, n, &err), &err);
-    p->n = ig_session_tokens(p->alone, NULL);
-    p->has_logits = false;
-    agree(p);
-}
-
 /* A step fails where another one succeeded before the session was cut: it takes nothing back that this one has left,
  * neither in the layers that it came to nor in the others. */
 static void a_step_that_fails_where_another_was_cut(void **state) {

@@ -25,16 +25,7 @@ static void each_as_if_alone(void **state) {
         open_pair(&p[i], &kinds[(size_t)i % IG_COUNT(kinds)], folder);
         if (i % 5) restart(&p[i], i % 7 ? 1 + i * 12 : 530); /* others begin within a step */
     }
-    for (int round = 0; round < N_ROUNDS; round++) {
-        ig_batch_item items[MOST];
-        int32_t ids[MOST][MOST_PIECE];
-        int which[MOST], n = ask_some(p, 1 + any(MOST), items, ids, which);
-        run_step(items, n);
-        for (int i = 0; i < n; i++) {
-            expect_ok(items[i].status, &items[i].error);
-            follow(&p[which[i]], &items[i]);
-        }
-    }
+    for (int round = 0; round < N_ROUNDS; round++) step_some(p, 1 + any(MOST));
     for (int i = 0; i < MOST; i++) close_pair(&p[i]);
 }
 

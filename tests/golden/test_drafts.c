@@ -27,18 +27,6 @@ static bool may_guess(const kind *k) {
     return strcmp(k->policy, "h2o") && strcmp(k->policy, "infinigen-osdi24") && (k->limit == 0 || has_window);
 }
 
-static void cut_both(pair *p, int n) {
-    ig_error err = {0};
-    expect_ok(ig_session_cut(p->together, n, &err), &err);
-    expect_ok(ig_session_cut(p->alone, n, &err), &err);
-    p->n = ig_session_tokens(p->alone, NULL);
-    p->has_logits = false;
-    if (ig_session_tokens(p->together, NULL) == p->n)
-        agree(p);
-    else
-        restart(p, 50); /* one has more states to go back to than the other */
-}
-
 /* Another policy for both, if they have dropped nothing. */
 static void go_on_with(pair *p, const char *policy) {
     ig_error err = {0};
@@ -77,14 +65,7 @@ static void among_others(void **state) {
         if (i % 5) restart(&p[i], i % 7 ? 1 + i * 12 : 530);
     }
     for (int round = 0; round < N_ROUNDS; round++) {
-        ig_batch_item items[MOST];
-        int32_t ids[MOST][MOST_PIECE];
-        int which[MOST], n = ask_some(p, 1 + any(MOST), items, ids, which);
-        run_step(items, n);
-        for (int i = 0; i < n; i++) {
-            expect_ok(items[i].status, &items[i].error);
-            follow(&p[which[i]], &items[i]);
-        }
+        step_some(p, 1 + any(MOST));
         pair *x = &p[any(MOST)];
         if (x->n > 1 && any(4) == 0) cut_both(x, x->n - 1 - any(x->n < 30 ? x->n : 30));
         x = &p[any(MOST)];
