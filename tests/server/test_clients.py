@@ -117,6 +117,10 @@ for part in client.chat.completions.create(model=model, messages=me, max_tokens=
     else:
         usage = part.usage.completion_tokens
 out["stream"], out["stream_usage"] = text, usage
+expected = client.chat.completions.create(model=model, messages=me, max_tokens=9, temperature=0,
+                                          prediction={"type": "content", "content": text})
+counts = expected.usage.completion_tokens_details
+out["expected"] = [expected.choices[0].message.content, counts.accepted_prediction_tokens, counts.rejected_prediction_tokens]
 scored = client.completions.create(model=model, prompt=[70, 71, 72], echo=True, logprobs=1, max_tokens=0)
 out["scored"] = len(scored.choices[0].logprobs.token_logprobs)
 with ThreadPoolExecutor(8) as pool:
@@ -196,6 +200,7 @@ def test_openai(server, version):
     out = json.loads(run(version, "-c", OPENAI, server.url))
     assert out["model"] == out["retrieved"] == "served"
     assert out["chat"] == out["stream"] and out["usage"] == out["stream_usage"] <= 9
+    assert out["expected"][0] == out["chat"] and min(out["expected"][1:]) >= 0
     assert out["tops"] and set(out["tops"]) == {2}
     assert out["scored"] == 3
     assert out["eight"] == out["alone"]
