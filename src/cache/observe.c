@@ -43,24 +43,28 @@ void ig_step_count(const ig_step *step, const ig_segment *seg, int head, int thr
         (ig_head_use){count_union(step, seg, head, 0, thread), count_union(step, seg, head, shift, thread)};
 }
 
+/* Where what the segment's token used is counted. */
+static ig_use_sums *uses_of(const ig_segment *seg) { return &seg->seq->row_uses[seg->first % IG_STEP_ROWS]; }
+
 /* Shares of the tokens seen: entries that were dropped count as present. Heads of a late pass are counted already. */
 static void add_shares(const ig_step *step, const ig_segment *seg) {
-    ig_sequence *seq = seg->seq;
+    const ig_sequence *seq = seg->seq;
+    ig_use_sums *uses = uses_of(seg);
     int block = seq->policy->shape.block_tokens, n_tokens = seg->first + seg->n,
         n_blocks = (n_tokens + block - 1) / block;
     for (int i = 0, n; i < seq->n_lists; i++) {
         ig_step_list(step, seg, i, &n);
-        seq->share_sum += (double)n / n_tokens;
+        uses->shares += (double)n / n_tokens;
     }
-    seq->n_shares += (uint64_t)seq->n_lists;
+    uses->n_shares += (uint64_t)seq->n_lists;
     for (int h = 0; h < step->heads.n_kv_heads; h++) {
         if (!ig_step_is_hidden(step, seg)) ig_step_count(step, seg, h, 0);
         ig_head_use use = *use_of(step, seg, h);
-        seq->used_entries += (uint64_t)use.entries;
-        seq->fetched_sum += (double)use.entries / n_tokens;
-        seq->block_sum += (double)use.blocks / n_blocks;
+        uses->used += (uint64_t)use.entries;
+        uses->fetched += (double)use.entries / n_tokens;
+        uses->blocks += (double)use.blocks / n_blocks;
     }
-    seq->n_fetched += (uint64_t)step->heads.n_kv_heads;
+    uses->n_fetched += (uint64_t)step->heads.n_kv_heads;
 }
 
 /* Runs of 1 << shift slots that hold an entry. */
@@ -76,19 +80,20 @@ static int count_held(const ig_step *step, const ig_entries *e, int shift) {
 
 /* Of a layer that uses all that it holds; where entries may be dropped that is a share of the tokens seen as well. */
 static void add_held(const ig_step *step, const ig_segment *seg) {
-    ig_sequence *seq = seg->seq;
+    const ig_sequence *seq = seg->seq;
+    ig_use_sums *uses = uses_of(seg);
     const ig_policy *p = seq->policy;
     int shift = ig_log2(p->shape.block_tokens), n_tokens = seg->first + seg->n;
     bool drops = seq->limit && !ig_policy_layer_is_dense(&p->shape, &p->options, step->layer);
     for (int h = 0; h < step->heads.n_kv_heads; h++) {
         ig_entries held = ig_kv_entries(seq->kv, step->layer, h);
-        seq->used_entries += (uint64_t)(drops ? held.n : n_tokens);
+        uses->used += (uint64_t)(drops ? held.n : n_tokens);
         if (!drops) continue;
-        seq->share_sum += (double)held.n / n_tokens;
-        seq->fetched_sum += (double)held.n / n_tokens;
-        seq->block_sum += (double)count_held(step, &held, shift) / (((n_tokens - 1) >> shift) + 1);
-        seq->n_shares++;
-        seq->n_fetched++;
+        uses->shares += (double)held.n / n_tokens;
+        uses->fetched += (double)held.n / n_tokens;
+        uses->blocks += (double)count_held(step, &held, shift) / (((n_tokens - 1) >> shift) + 1);
+        uses->n_shares++;
+        uses->n_fetched++;
     }
 }
 
@@ -295,7 +300,7 @@ static ig_status observe(const ig_step *step, const ig_segment *seg) {
         if (seq->trace) seq->traced = *ig_kv_moved(seq->kv);
         return IG_OK;
     }
-    seq->seen_entries += (uint64_t)(seg->first + seg->n) * (uint64_t)step->heads.n_kv_heads;
+    uses_of(seg)->seen += (uint64_t)(seg->first + seg->n) * (uint64_t)step->heads.n_kv_heads;
     if (sparse)
         add_shares(step, seg);
     else

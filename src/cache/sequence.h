@@ -61,6 +61,16 @@ typedef struct ig_audit {
     uint64_t *layer_n; /* [n_layers] */
 } ig_audit;
 
+/* Entries that decode steps used: sums over layers and lists, or KV heads. */
+typedef struct ig_use_sums {
+    double shares, fetched;       /* of entries used / tokens seen, per list; the same per KV head */
+    double blocks;                /* of blocks that hold them / blocks of all tokens, per KV head */
+    uint64_t n_shares, n_fetched; /* what they are the sums of */
+    uint64_t used, seen;          /* entries, per KV head and layer */
+} ig_use_sums;
+
+enum { IG_STEP_ROWS = IG_DRAFT_MAX + 1 /* most tokens of a sequence that a step decodes */ };
+
 typedef struct ig_sequence {
     ig_kv *kv; /* opened and closed by its holder, since it may outlive the rest */
     ig_kv_codec codec;
@@ -84,11 +94,8 @@ typedef struct ig_sequence {
     ig_kv_stats traced; /* as of the last call of trace */
     int n_steps;        /* decode steps so far */
     ig_audit audit;
-    /* statistics of sparse decode steps */
-    double share_sum, fetched_sum;       /* of entries used / tokens seen, per list; the same per KV head */
-    double block_sum;                    /* of blocks that hold them / blocks of all tokens, per KV head */
-    uint64_t n_shares, n_fetched;        /* what they are the sums of */
-    uint64_t used_entries, seen_entries; /* of all decode steps, per KV head and layer */
+    ig_use_sums uses;                   /* of decoded tokens */
+    ig_use_sums row_uses[IG_STEP_ROWS]; /* of those of the latest step, by position, until it is known that they came */
     /* what it has in common with others (share.c) */
     bool shares;         /* it takes prefixes and gives its own, */
     bool shares_answers; /* decoded ones too */

@@ -411,6 +411,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         return;
     }
     const ig_sequence *q = &s->seq;
+    const ig_use_sums *u = &q->uses;
     ig_device *d = s->model->ctx->device;
     ig_kv_stats kv;
     bool entered = s->options.shared && ig_batch_enter(&s->model->batch);
@@ -451,17 +452,17 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
                          ig_usage_plan(q->usage.rule, q->usage.heads.n_heads, q->usage.n_slots),
         .n_entries = kv.entries,
         .dropped = kv.dropped,
-        .selected_share = q->n_shares ? q->share_sum / (double)q->n_shares : 1,
-        .fetched_share = q->n_fetched ? q->fetched_sum / (double)q->n_fetched : 1,
-        .block_share = q->n_fetched ? q->block_sum / (double)q->n_fetched : 1,
+        .selected_share = u->n_shares ? u->shares / (double)u->n_shares : 1,
+        .fetched_share = u->n_fetched ? u->fetched / (double)u->n_fetched : 1,
+        .block_share = u->n_fetched ? u->blocks / (double)u->n_fetched : 1,
         .n_audits = q->audit.n,
         .mass_mean = q->audit.n ? q->audit.sum / (double)q->audit.n : 0,
         .mass_p1 = q->audit.n ? first_percentile(&q->audit) : 0,
         .cosine_mean = audit_mean(&q->audit, q->audit.cosine),
         .output_cosine_mean = audit_mean(&q->audit, q->audit.output_cosine),
         .needed_mean = audit_mean(&q->audit, q->audit.needed),
-        .used_entries = q->used_entries,
-        .seen_entries = q->seen_entries,
+        .used_entries = u->used,
+        .seen_entries = u->seen,
     };
     memcpy(out->parts, s->parts, sizeof out->parts);
 }

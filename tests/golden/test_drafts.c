@@ -48,6 +48,11 @@ static void guesses_change_nothing(void **state) {
         one_by_one(&p, TIMES(130));
         ig_session_stats st = stats(p.together), alone = stats(p.alone);
         assert_int_equal(st.n_decoded, alone.n_decoded);
+        assert_int_equal(st.used_entries, alone.used_entries);
+        assert_int_equal(st.seen_entries, alone.seen_entries);
+        assert_memory_equal(&st.selected_share, &alone.selected_share, sizeof st.selected_share);
+        assert_memory_equal(&st.fetched_share, &alone.fetched_share, sizeof st.fetched_share);
+        assert_memory_equal(&st.block_share, &alone.block_share, sizeof st.block_share);
         assert_true(alone.n_drafted == 0 && st.n_draft_hits <= st.n_drafted);
         assert_true(may_guess(&kinds[k]) ? st.n_draft_hits > 0 && st.n_draft_hits < st.n_drafted : !st.n_drafted);
         close_pair(&p);
