@@ -30,7 +30,7 @@ bool ig_step_may_be_late(const ig_step *step) {
         const ig_sequence *seq = seg->seq;
         if (ig_sequence_is_watched(seq) || seq->shadow || seq->trace || ig_step_shows_queries(seg)) return false;
         if (ig_kv_has_dropped(seq->kv)) return false; /* tokens are not slots any more */
-        if (!seg->dense && seg->n > 1) return false;
+        if (!seg->dense && seg->n > 1) return false;  /* the host makes the rounds of a layer */
         if (!seg->dense && !ig_policy_takes_all(seq->policy, seg->first + seg->n) && !may_hide(step, seq)) return false;
     }
     return true;

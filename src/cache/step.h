@@ -167,8 +167,8 @@ static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg)
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
 void ig_step_take_guesses(const ig_step *step);
 /* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out; where more
- * than a token of a sequence is decoded, in rounds with a token of each. Queries, keys and values
- * are there on the host, too, unless the pass is late. It fails for all if the device does. */
+ * than a token of a sequence is decoded, in rounds with a token of each. Queries, keys and values are there on the
+ * host, too, unless the pass is late. It fails for all if the device does. */
 ig_status ig_step_attend(ig_step *step, ig_error *err);
 
 /* Whether reading guessed entries ahead may save the sequence a wait. */

@@ -87,7 +87,7 @@ ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views
 
 /* ---- what layers without keys carry on (states.h) ---- */
 
-enum { IG_KV_CARRIED = 4 };
+enum { IG_KV_CARRIED = IG_RECURRENCE_KEPT };
 
 /* States of state_bytes that a step reads and writes. */
 typedef struct ig_kv_carry {

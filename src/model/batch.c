@@ -50,7 +50,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     size_t rows = (size_t)need->max_rows, d = (size_t)ig_max_int(c->d_model, c->d_embed),
            heads = (size_t)c->n_heads * (size_t)c->head_dim, mixed = (size_t)ig_config_mixed(c);
     size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)ig_config_widest_ff(c);
-    size_t few_logits = (size_t)c->n_vocab * (rows < 16 ? rows : 16);
+    size_t few_logits = (size_t)c->n_vocab * (rows < IG_STEP_ROWS ? rows : IG_STEP_ROWS);
     if (wide < few_logits) wide = few_logits;
     b->logit_rows = (int)(wide / (size_t)c->n_vocab);
     if (b->logit_rows > need->max_rows) b->logit_rows = need->max_rows;
