@@ -276,8 +276,9 @@ int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options)
     if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
     if (plan.n_draft) return IG_EXIT_OK;
     return ig_cli_complain(o,
-                           "--draft: on a GPU, where layers share keys or carry large states, with entries that are "
-                           "dropped, infinigen-osdi24, traces and audits no token is computed ahead");
+                           "--draft: leave it out: nothing is computed ahead on a GPU, by models whose layers share "
+                           "keys or carry large states, by policies that drop entries and infinigen-osdi24, and with "
+                           "--kv-limit, --reuse-answers, traces and audits");
 }
 
 ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_app *app, ig_session_options *options,
