@@ -54,14 +54,15 @@ void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, bool guess
 
 int32_t *ig_step_list(const ig_step *step, const ig_segment *seg, int list, int *n) {
     const ig_sequence *seq = seg->seq;
+    const ig_selection *x = ig_step_chosen(seg);
     const ig_late_choice *late = &seq->late;
     if (ig_step_is_hidden(step, seg)) {
         size_t at = (size_t)step->layer * (size_t)seq->n_lists + (size_t)list;
         *n = late->n[at];
         return late->slots + at * (size_t)late->most;
     }
-    *n = seq->chosen.n[list];
-    return seq->chosen.all[list] ? NULL : seq->chosen.slots + (size_t)list * (size_t)seq->n_ctx;
+    *n = x->n[list];
+    return x->all[list] ? NULL : x->slots + (size_t)list * (size_t)seq->n_ctx;
 }
 
 /* Task: a KV head of a layer of a segment. If the device has chosen of it, the policy sees what, and it is counted. */

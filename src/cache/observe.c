@@ -17,7 +17,7 @@
  * which they are: of scattered ones every other would be foretold wrongly. */
 static int count_union(const ig_step *step, const ig_segment *seg, int head, int shift, int thread) {
     int per_head = seg->seq->n_lists / step->heads.n_kv_heads, first = head * per_head, n_runs = 0, n;
-    ig_entries held = ig_kv_entries(seg->seq->kv, step->layer, head);
+    ig_entries held = ig_step_entries(step, seg, head);
     int most = ((held.n_slots - 1) >> shift) + 1;
     uint8_t *seen = step->x->seen + (size_t)thread * step->x->n_ctx;
     ig_step_list(step, seg, first, &n);
@@ -86,7 +86,7 @@ static void add_held(const ig_step *step, const ig_segment *seg) {
     int shift = ig_log2(p->shape.block_tokens), n_tokens = seg->first + seg->n;
     bool drops = seq->limit && !ig_policy_layer_is_dense(&p->shape, &p->options, step->layer);
     for (int h = 0; h < step->heads.n_kv_heads; h++) {
-        ig_entries held = ig_kv_entries(seq->kv, step->layer, h);
+        ig_entries held = ig_step_entries(step, seg, h);
         uses->used += (uint64_t)(drops ? held.n : n_tokens);
         if (!drops) continue;
         uses->shares += (double)held.n / n_tokens;
@@ -210,6 +210,7 @@ static ig_status audit_whole(const ig_step *step, const ig_segment *seg, ig_atte
 /* What the entries chosen hold of it. */
 static ig_status audit_chosen(const ig_step *step, const ig_segment *seg, const ig_attention *job) {
     ig_sequence *seq = seg->seq;
+    const ig_selection *x = ig_step_chosen(seg);
     ig_head_shape shape = step->heads;
     size_t stride = (size_t)seq->n_ctx, d = (size_t)shape.head_dim;
     size_t heads = (size_t)shape.n_heads * d;
@@ -219,10 +220,10 @@ static ig_status audit_chosen(const ig_step *step, const ig_segment *seg, const 
     for (int q = 0; q < shape.n_heads; q++) {
         int list = q * seq->n_lists / shape.n_heads, head = q * step->heads.n_kv_heads / shape.n_heads;
         ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
-        const int32_t *slots = seq->chosen.all[list] ? e.slot : seq->chosen.slots + (size_t)list * stride;
-        step->x->views[q] = ig_kv_fetch(seq->kv, step->layer, head, slots, 0, seq->chosen.n[list]);
-        step->x->audits[q].used = seq->chosen.n[list];
-        if (seq->chosen.n[list] > longest) longest = seq->chosen.n[list];
+        const int32_t *slots = x->all[list] ? e.slot : x->slots + (size_t)list * stride;
+        step->x->views[q] = ig_kv_fetch(seq->kv, step->layer, head, slots, 0, x->n[list]);
+        step->x->audits[q].used = x->n[list];
+        if (x->n[list] > longest) longest = x->n[list];
     }
     shape.n_kv_heads = shape.n_heads;
     step->dev->ops->weigh(step->dev, &shape, job, 0, longest, weights, stride);

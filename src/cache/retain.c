@@ -33,7 +33,7 @@ static void note_use(const ig_step *step, const ig_segment *seg, int head, const
     for (int i = e->n - seg->n; i < e->n; i++) ig_usage_come(&seq->usage, at, e->slot ? e->slot[i] : i, now);
     if (!ig_step_selects(step, seg)) return;
     int per_head = seq->n_lists / step->heads.n_kv_heads;
-    const ig_selection *x = &seq->chosen;
+    const ig_selection *x = ig_step_chosen(seg);
     for (int i = head * per_head; i < (head + 1) * per_head; i++)
         if (!x->all[i]) ig_usage_select(&seq->usage, at, x->slots + (size_t)i * (size_t)seq->n_ctx, x->n[i], now);
 }

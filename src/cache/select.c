@@ -10,12 +10,14 @@
 #include "cache/step_parts.h"
 
 /* The selection that is being made: for this layer, or a guess for it while the one before computes. */
-static ig_selection *selection(ig_sequence *seq, bool guess) { return guess ? &seq->guess : &seq->chosen; }
+static ig_selection *selection(const ig_segment *seg, bool guess) {
+    return guess ? &seg->seq->guess : ig_step_chosen(seg);
+}
 
 /* True if the sequence chooses now: this layer's entries, or those that are guessed from `kind`. */
 static bool chooses(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
     if (kind != IG_SPECULATE_NONE) return ig_step_guesses(step, seg, kind);
-    return !seg->status && ig_step_selects(step, seg) && seg->seq->chosen.layer != step->layer;
+    return !seg->status && ig_step_selects(step, seg) && ig_step_chosen(seg)->layer != step->layer;
 }
 
 /* What list number `list` of a segment is to be chosen from. */
@@ -26,7 +28,7 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
     bool narrow = guess && seq->narrow;
     int per_list = c->n_heads / seq->n_lists, head = list * per_list / (c->n_heads / c->n_kv_heads);
     int per_head = narrow ? seq->narrow->n_out / c->n_heads : c->head_dim;
-    ig_selection *out = selection(seq, guess);
+    ig_selection *out = selection(seg, guess);
     ig_choice x = {.policy = seq->policy,
                    .out = out,
                    .rest = ig_step_rest(step, seg, list * per_list),
@@ -35,7 +37,7 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
                    .list = {.layer = step->layer,
                             .list = list,
                             .q = ig_step_queries(step, seg) + (size_t)(list * per_list) * (size_t)per_head,
-                            .e = ig_kv_entries(seq->kv, step->layer, head),
+                            .e = ig_step_entries(step, seg, head),
                             .index = out->slots + (size_t)list * (size_t)seq->n_ctx}};
     if (guess && x.list.e.n > seg->first) x.list.e.n--, x.list.e.n_slots--; /* the layer is read again: it is there */
     x.list.e.has_own = !guess;
@@ -133,7 +135,11 @@ static void choose_task(void *arg, int task, int thread) {
 
 /* Before a layer's selections: nothing is known of what they leave out. A late pass does not look at it then. */
 static void forget_rest(const ig_step *step) {
-    memset(step->x->rest.share, 0, (size_t)step->n_rows * (size_t)step->heads.n_heads * sizeof(float));
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        size_t n_heads = (size_t)step->heads.n_heads;
+        memset(ig_step_rest(step, seg, 0).share, 0, (size_t)seg->n * n_heads * sizeof(float));
+    }
 }
 
 /* The part of the time of a selection's tasks in which they estimated the rest. */

@@ -43,7 +43,7 @@ static void lay_out_late(ig_space *a, ig_late_choice *x, int n_layers, int n_lis
 
 static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
     ig_space *a = &seq->space;
-    lay_out_selection(a, &seq->chosen, seq->n_lists, s->n_ctx);
+    for (int i = 0; i <= s->n_ahead; i++) lay_out_selection(a, &seq->chosen[i], seq->n_lists, s->n_ctx);
     lay_out_selection(a, &seq->guess, seq->n_lists, s->n_ctx);
     lay_out_late(a, &seq->late, s->n_layers, seq->n_lists);
     seq->views = ig_space_host(a, (size_t)s->n_kv_heads * sizeof *seq->views);

@@ -75,13 +75,13 @@ typedef struct ig_sequence {
     ig_kv *kv; /* opened and closed by its holder, since it may outlive the rest */
     ig_kv_codec codec;
     ig_policy *policy;
-    ig_space space;      /* of the arrays below */
-    int limit;           /* most entries of a KV head after a step, where some may be dropped; 0: none */
-    ig_usage usage;      /* with limit */
-    int stepped_end;     /* tokens before this one came with the latest decode step, or before it */
-    int n_ctx, n_lists;  /* lists of entries in a layer: KV heads, or query heads */
-    ig_selection chosen; /* for the current layer */
-    ig_selection guess;  /* for the next one */
+    ig_space space;                    /* of the arrays below */
+    int limit;                         /* most entries of a KV head after a step, where some may be dropped; 0: none */
+    ig_usage usage;                    /* with limit */
+    int stepped_end;                   /* tokens before this one came with the latest decode step, or before it */
+    int n_ctx, n_lists;                /* lists of entries in a layer: KV heads, or query heads */
+    ig_selection chosen[IG_STEP_ROWS]; /* for the current layer: of a step's token, and of each decoded ahead of it */
+    ig_selection guess;                /* for the next one */
     ig_late_choice late;
     ig_kv_view *views; /* [n_kv_heads] for what no step is about */
     ig_head_use *use;  /* [n_layers][n_kv_heads] of the latest step, where it selected */

@@ -23,6 +23,7 @@ typedef struct ig_segment {
     int first;          /* position of its first token; the sequence holds `first` tokens already */
     int n;
     int number;    /* among those of a call, from 1, as errors name it; 0: it is alone */
+    int ahead;     /* so many of its sequence's tokens in this step come before it, where each is a segment */
     bool dense;    /* attention over everything (prefill); else the policy selects, for one token after the other
                       (decode) */
     int n_asked;   /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */
@@ -81,7 +82,7 @@ typedef struct ig_step_scratch {
     ig_kv_view *views;  /* [max_rows][n_heads] */
     ig_kv_pick *picks;  /* [max_rows][n_heads] */
     ig_kv_want *wants;  /* [max_rows] */
-    ig_segment *round;  /* [max_rows] those of a round, see ig_step_attend() */
+    ig_segment *single; /* [max_rows] of one decoded token each, see ig_step_attend() */
     ig_choice *choices; /* [max_rows][n_heads] */
     float *weights;     /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
     int32_t *keep;      /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
@@ -166,9 +167,10 @@ static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg)
 
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
 void ig_step_take_guesses(const ig_step *step);
-/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out; where more
- * than a token of a sequence is decoded, in rounds with a token of each. Queries, keys and values are there on the
- * host, too, unless the pass is late. It fails for all if the device does. */
+/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. Where more
+ * than a token of a sequence is decoded, each is kept and chosen for in a round of its own, and what all of them chose
+ * is fetched together. Queries, keys and values are there on the host, too, unless the pass is late. It fails for all
+ * if the device does. */
 ig_status ig_step_attend(ig_step *step, ig_error *err);
 
 /* Whether reading guessed entries ahead may save the sequence a wait. */

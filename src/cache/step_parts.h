@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to a step: step.c (keep, fetch, attend, guess), select.c, late.c (steps that are seen when all is done),
- * observe.c (what is noted of it) and retain.c (what is dropped for ever).
+ * Private to a step: step.c (the order of a layer, and what is kept), select.c, attend.c, late.c (steps that are seen
+ * when all is done), observe.c (what is noted of it) and retain.c (what is dropped for ever).
  */
 #ifndef IG_CACHE_STEP_PARTS_H
 #define IG_CACHE_STEP_PARTS_H
@@ -17,9 +17,22 @@ static inline ig_rest ig_step_rest(const ig_step *step, const ig_segment *seg, i
 static inline bool ig_step_selects(const ig_step *step, const ig_segment *seg) {
     return !seg->dense && !ig_policy_is_dense(seg->seq->policy, step->layer);
 }
+/* What its tokens have chosen in this layer. */
+static inline ig_selection *ig_step_chosen(const ig_segment *seg) { return &seg->seq->chosen[seg->ahead]; }
+/* What they see of a KV head: not those that follow in the same step. */
+static inline ig_entries ig_step_entries(const ig_step *step, const ig_segment *seg, int head) {
+    ig_entries e = ig_kv_entries(seg->seq->kv, step->layer, head);
+    int behind = e.n - (seg->first + seg->n);
+    if (behind > 0) e.n -= behind, e.n_slots -= behind; /* none was dropped */
+    return e;
+}
 /* Whether the policy sees a segment's queries: a prompt's, and without a prompt the first step's. */
 static inline bool ig_step_shows_queries(const ig_segment *seg) {
     return seg->seq->policy->ops->see_queries && (seg->dense || seg->first == 0);
+}
+/* Scratch of segment s: [n_heads]. */
+static inline ig_kv_view *ig_step_views(const ig_step *step, int s) {
+    return step->x->views + (size_t)s * (size_t)step->heads.n_heads;
 }
 /* A segment's attention in this layer, from x->q to x->out. */
 ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
@@ -33,6 +46,11 @@ ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_atte
 void ig_step_select(ig_step *step, ig_speculation kind);
 /* What this layer's selection left for when the blocks it chose are being read: estimates of the rest. */
 void ig_step_estimate(ig_step *step);
+
+/* What was chosen is fetched, and attended to (attend.c). */
+ig_status ig_step_attend_to_chosen(ig_step *step, ig_error *err);
+/* Where a sequence has failed, what follows of it in the step has, too. */
+void ig_step_spread_failures(const ig_step *step);
 
 /* Whether entries of the sequence may move after a layer's attention, or what this did is looked at. */
 bool ig_sequence_is_watched(const ig_sequence *seq);

@@ -224,11 +224,17 @@ static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
     return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: auto, late, norm, paper, none", name);
 }
 
-/* Tokens ahead for which there may be states, of models that have them: they are not to take too much memory. */
-static int plan_states_ahead(const ig_session_plan *p, const ig_model *m) {
+/* Of what each token ahead needs for itself so many fit into the memory that they may take. */
+static int fit_ahead(size_t each) {
     static const size_t most_bytes = (size_t)64 << 20;
-    size_t each = ig_config_state_bytes(&m->config), n = each ? most_bytes / each : 0;
-    int most = ig_min_int(p->o.n_draft, n < IG_KV_CARRIED ? (int)n : IG_KV_CARRIED - 1);
+    size_t n = each ? most_bytes / each : 0;
+    return n < IG_DRAFT_MAX ? (int)n : IG_DRAFT_MAX;
+}
+
+/* Tokens ahead for which there may be states, of models that have them. */
+static int plan_states_ahead(const ig_session_plan *p, const ig_model *m) {
+    int n = fit_ahead(ig_config_state_bytes(&m->config)),
+        most = ig_min_int(p->o.n_draft, ig_min_int(n, IG_KV_CARRIED - 1));
     return p->o.shared ? ig_min_int(most, p->o.shared->tiers.n_ahead) : most;
 }
 
@@ -242,7 +248,8 @@ static int plan_draft(const ig_session_plan *p, const ig_model *m) {
     bool is_alone = !o->memory.share_answers;
     bool can_go_back = m->ctx->device->ops->is_host && !c->n_layers_sharing && !drops;
     if (!can_go_back || !is_alone || is_told || p->ops->guess_is_final || p->speculate == IG_SPECULATE_PAPER) return 0;
-    int most = ig_min_int(p->o.n_draft, p->o.n_batch - 1);
+    size_t lists = (size_t)ig_policy_lists(p->ops, &p->policy) * (size_t)p->o.n_ctx * sizeof(int32_t);
+    int most = ig_min_int(p->o.n_draft, ig_min_int(p->o.n_batch - 1, fit_ahead(lists)));
     return c->n_recurrent ? ig_min_int(most, p->tiers.n_ahead) : most;
 }
 

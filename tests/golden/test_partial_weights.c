@@ -65,10 +65,10 @@ static ig_session *open_paper(const char *sketch, bool whole) {
 static double common_share(const ig_session *a, const ig_session *b) {
     int n = 0, n_common = 0;
     for (int h = 0; h < HEADS; h++) {
-        const int32_t *x = a->seq.chosen.slots + h * N_CTX, *y = b->seq.chosen.slots + h * N_CTX;
-        assert_true(!a->seq.chosen.all[h] && a->seq.chosen.n[h] > 5);
-        for (int i = 0; i < a->seq.chosen.n[h]; i++, n++)
-            for (int j = 0; j < b->seq.chosen.n[h]; j++) n_common += x[i] == y[j];
+        const int32_t *x = a->seq.chosen->slots + h * N_CTX, *y = b->seq.chosen->slots + h * N_CTX;
+        assert_true(!a->seq.chosen->all[h] && a->seq.chosen->n[h] > 5);
+        for (int i = 0; i < a->seq.chosen->n[h]; i++, n++)
+            for (int j = 0; j < b->seq.chosen->n[h]; j++) n_common += x[i] == y[j];
     }
     return (double)n_common / n;
 }
@@ -207,7 +207,7 @@ static void rope_wants_whole_queries(void **state) {
     put(s, ids, N_PROMPT);
     for (int i = 0; i < 3; i++) step(s, ids[i]);
     assert_null(s->seq.narrow);
-    assert_true(s->seq.guess.layer >= 0 || s->seq.chosen.layer >= 0);
+    assert_true(s->seq.guess.layer >= 0 || s->seq.chosen->layer >= 0);
     ig_session_close(s);
     ig_model_close(llama);
     model = opt;
