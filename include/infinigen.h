@@ -265,8 +265,9 @@ enum {
  * Returns through `n_out` the number of tokens; writes at most `cap` of them. Call again with a
  * larger buffer if n_out > cap; n_bytes + 8 is enough for nearly every text.
  * With IG_TOKENIZE_CAPPED a text that needs more than `cap` is not tokenised to its end: n_out is then above `cap`, and
- * at most what the text needs; any other error gives 0. What no token of the vocabulary stands for becomes its unknown
- * token; where it has none, that is left out, and the context's log says how many bytes that were (IG_LOG_ERROR). */
+ * at most what the text needs, and `ids` is of no use; any other error gives 0. What no token of the vocabulary stands
+ * for becomes its unknown token; where it has none, that is left out, and the context's log says how many bytes that
+ * were (IG_LOG_ERROR). */
 IG_API ig_status ig_tokenize(size_t *n_out, const ig_model *model, const char *text, size_t n_bytes, int flags,
                              int32_t *ids, size_t cap, ig_error *err);
 

@@ -187,21 +187,22 @@ static bool read_ends(ig_exchange *x) {
     return true;
 }
 
-/* What the answer is expected to be, as OpenAI's clients say it. What is behind the context's end may be missing. */
+/* What the answer is expected to be, as OpenAI's clients say it. No more of it than the context holds
+ * is looked at. */
 static bool read_prediction(ig_exchange *x) {
     const json_t *v = ig_field(x->body, "prediction");
     ig_generate_options *g = &x->ask.generate;
-    size_t n = 0, most = (size_t)ig_scheduler_ctx(x->call->server->scheduler);
+    ig_token_list expected = {0};
     if (!v) return true;
     const char *type = json_string_value(ig_field(v, "type"));
     if (!json_is_object(v) || !type || strcmp(type, "content") != 0)
         return ig_refuse(x->call, 400, "prediction", "prediction must be an object of type \"content\"");
     json_t *text = ig_content_text(x->call, ig_field(v, "content"), false, "prediction.content");
-    bool ok = text && ig_tokens_up_to(x->call, "prediction", json_string_value(text), json_string_length(text), 0, most,
-                                      &x->expected, &n);
+    bool ok = text && ig_tokens_of_part(x->call, "prediction", json_string_value(text), json_string_length(text),
+                                        (size_t)ig_scheduler_ctx(x->call->server->scheduler), false, &expected);
     json_decref(text);
-    g->expected = x->expected;
-    g->n_expected = n < most ? n : most;
+    g->expected = x->expected = expected.v;
+    g->n_expected = expected.n;
     return ok;
 }
 

@@ -27,9 +27,13 @@ static bool keep_echo(ig_exchange *x, ig_prompt *p, const char *text, size_t n) 
 
 static bool add_text(ig_exchange *x, const char *field, const char *text, size_t n) {
     ig_prompt *p = &x->prompts[x->n_prompts++];
-    return keep_echo(x, p, text, n) &&
-           ig_server_tokens(x->call, field, text, n, IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL, &p->ids,
-                            &p->n_ids);
+    ig_token_list tokens = {0};
+    bool ok =
+        keep_echo(x, p, text, n) &&
+        ig_tokens_of_prompt(x->call, field, text, n, IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL, &tokens);
+    p->ids = tokens.v;
+    p->n_ids = (int)tokens.n;
+    return ok;
 }
 
 static bool add_ids(ig_exchange *x, const json_t *list) {

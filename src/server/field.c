@@ -157,30 +157,65 @@ bool ig_refuse_long(ig_call *c, const char *field, size_t n) {
                      has);
 }
 
-bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most, int32_t **ids,
-                     size_t *n_ids) {
-    ig_error err = {0};
-    size_t cap = n + 8 < most ? n + 8 : most;
-    for (*ids = NULL;; cap = most) { /* a second round for the few texts with more tokens than bytes */
-        free(*ids);
-        *ids = malloc((cap ? cap : 1) * sizeof **ids);
-        if (!*ids) return ig_refuse(c, 500, NULL, "out of memory for %zu tokens", cap);
-        ig_status s = ig_tokenize(n_ids, c->server->o->model, text, n, flags | IG_TOKENIZE_CAPPED, *ids, cap, &err);
-        if (*n_ids > cap && cap < most) continue;
-        if (!s || *n_ids > cap) return true;
-        free(*ids);
-        *ids = NULL;
-        return ig_refuse_error(c, field, &err);
-    }
+/* Room for so many tokens in place of what the list has. */
+static bool make_room(ig_call *c, ig_token_list *out, size_t n) {
+    free(out->v);
+    out->n = 0;
+    out->v = malloc((n ? n : 1) * sizeof *out->v);
+    return out->v || ig_refuse(c, 500, NULL, "out of memory for %zu tokens", n);
 }
 
-bool ig_server_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids) {
-    size_t most = (size_t)ig_scheduler_ctx(c->server->scheduler), got = 0;
-    if (!ig_tokens_up_to(c, field, text, n, flags, most, ids, &got)) return false;
-    *n_ids = (int)got;
-    if (got <= most) return true;
-    free(*ids);
-    *ids = NULL;
-    *n_ids = 0;
-    return ig_refuse_long(c, field, 0);
+static void empty(ig_token_list *list) {
+    free(list->v);
+    *list = (ig_token_list){0};
+}
+
+bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most,
+                     ig_token_list *out, bool *are_more) {
+    const ig_model *m = c->server->o->model;
+    ig_error err = {0};
+    size_t cap = n + 8 < most ? n + 8 : most;
+    *out = (ig_token_list){0};
+    *are_more = false;
+    for (;; cap = most) { /* a second round for the few texts with more tokens than bytes */
+        if (!make_room(c, out, cap)) return false;
+        ig_status s = ig_tokenize(&out->n, m, text, n, flags | IG_TOKENIZE_CAPPED, out->v, cap, &err);
+        *are_more = out->n > cap;
+        if (!s) return true;
+        if (!*are_more || cap == most) break;
+    }
+    empty(out);
+    return *are_more || ig_refuse_error(c, field, &err);
+}
+
+bool ig_tokens_of_prompt(ig_call *c, const char *field, const char *text, size_t n, int flags, ig_token_list *out) {
+    size_t most = (size_t)ig_scheduler_ctx(c->server->scheduler);
+    bool are_more;
+    return ig_tokens_up_to(c, field, text, n, flags, most, out, &are_more) &&
+           (!are_more || ig_refuse_long(c, field, 0));
+}
+
+static bool is_inside_character(const char *at) { return (*at & 0xc0) == 0x80; }
+
+bool ig_tokens_of_part(ig_call *c, const char *field, const char *text, size_t n, size_t most, bool is_end,
+                       ig_token_list *out) {
+    enum { BYTES_PER_TOKEN = 32 };
+    ig_error err = {0};
+    size_t seen = n / BYTES_PER_TOKEN < most ? n : most * BYTES_PER_TOKEN, cap = seen + 8;
+    const char *begin = is_end ? text + n - seen : text, *end = begin + seen;
+    while (begin > text && begin < end && is_inside_character(begin)) begin++;
+    while (end < text + n && begin < end && is_inside_character(end)) end--;
+    *out = (ig_token_list){0};
+    for (;; cap = out->n) { /* as above */
+        if (!make_room(c, out, cap)) return false;
+        ig_status s = ig_tokenize(&out->n, c->server->o->model, begin, (size_t)(end - begin), 0, out->v, cap, &err);
+        if (s) break;
+        if (out->n > cap) continue;
+        size_t lost = out->n > most ? out->n - most : 0;
+        out->n -= lost;
+        if (is_end) memmove(out->v, out->v + lost, out->n * sizeof *out->v);
+        return true;
+    }
+    empty(out);
+    return ig_refuse_error(c, field, &err);
 }

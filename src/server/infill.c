@@ -11,8 +11,7 @@
 #include <string.h>
 
 enum {
-    SUFFIX_SHARE = 4,     /* of what the context holds one part is for what follows, if that is so long */
-    BYTES_PER_TOKEN = 32, /* of a text that is too long no more is looked at for each token that there is room for */
+    SUFFIX_SHARE = 4, /* of what the context holds one part is for what follows, if that is so long */
     EXTRAS_MAX = 1024
 };
 
@@ -47,26 +46,7 @@ void ig_infill_find(ig_infill_marks *out, const ig_model *m) {
 
 /* ---- the prompt ------------------------------------------------------------------------------- */
 
-typedef struct ids {
-    int32_t *v;
-    size_t n;
-} ids;
-
-/* Tokens of a text, of its end or of its beginning `most` at most, whose marks are text like any other. */
-static bool read_text(ig_exchange *x, const char *field, const char *text, size_t n, size_t most, bool is_end,
-                      ids *out) {
-    size_t seen = n / BYTES_PER_TOKEN < most ? n : most * BYTES_PER_TOKEN;
-    const char *begin = is_end ? text + n - seen : text;
-    while (is_end && begin > text && begin < text + n && (*begin & 0xc0) == 0x80) begin++, seen--;
-    *out = (ids){0};
-    if (!ig_tokens_up_to(x->call, field, begin, seen, 0, seen + 8, &out->v, &out->n)) return false;
-    size_t lost = out->n > most ? out->n - most : 0;
-    if (is_end && lost) memmove(out->v, out->v + lost, (out->n - lost) * sizeof *out->v);
-    out->n -= lost;
-    return true;
-}
-
-static bool append(ids *to, size_t cap, const int32_t *v, size_t n) {
+static bool append(ig_token_list *to, size_t cap, const int32_t *v, size_t n) {
     if (to->n + n > cap) return false;
     if (n) memcpy(to->v + to->n, v, n * sizeof *v);
     to->n += n;
@@ -75,9 +55,9 @@ static bool append(ids *to, size_t cap, const int32_t *v, size_t n) {
 
 /* Other texts of the same work, [{"filename": ..., "text": ...}], each behind its name: as many of the last ones as
  * there is room for. */
-static bool add_extras(ig_exchange *x, const json_t *extras, const ig_infill_marks *m, size_t cap, ids *to) {
+static bool add_extras(ig_exchange *x, const json_t *extras, const ig_infill_marks *m, size_t cap, ig_token_list *to) {
     size_t n = json_array_size(extras), first = n, used = 0;
-    ids all[EXTRAS_MAX];
+    ig_token_list all[EXTRAS_MAX];
     bool ok = true;
     if (cap <= to->n) return true;
     while (ok && first > 0) {
@@ -85,10 +65,11 @@ static bool add_extras(ig_exchange *x, const json_t *extras, const ig_infill_mar
         const char *name = json_string_value(json_object_get(one, "filename")),
                    *text = json_string_value(json_object_get(one, "text"));
         json_t *whole = text ? json_sprintf("%s\n%s\n", name ? name : "", text) : NULL;
-        ids *at = &all[n - first];
+        ig_token_list *at = &all[n - first];
         if (!text) ok = ig_refuse(x->call, 400, "input_extra", "input_extra: item %zu has no text", first - 1);
         if (ok && !whole) ok = ig_refuse(x->call, 500, NULL, "out of memory for input_extra");
-        ok = ok && read_text(x, "input_extra", json_string_value(whole), json_string_length(whole), cap, false, at);
+        ok = ok && ig_tokens_of_part(x->call, "input_extra", json_string_value(whole), json_string_length(whole), cap,
+                                     false, at);
         json_decref(whole);
         if (!ok) break;
         used += at->n + 1;
@@ -115,11 +96,12 @@ static bool make(ig_exchange *x, const ig_infill *in, ig_prompt *p) {
     if (x->ask.generate.n_predict < 0 || wanted > n_ctx / 4) wanted = n_ctx / 4;
     if (n_ctx < wanted + 2 * n_marks) return ig_refuse_long(x->call, in->before_field, 0);
     size_t room = n_ctx - wanted - n_marks;
-    ids before = {0}, after = {0}, all = {.v = malloc(n_ctx * sizeof *all.v)};
+    ig_token_list before = {0}, after = {0}, all = {.v = malloc(n_ctx * sizeof *all.v)};
     int32_t bos = ig_token_bos(s->o->model);
     bool ok = all.v || ig_refuse(x->call, 500, NULL, "out of memory for a prompt");
-    ok = ok && read_text(x, in->after_field, in->after, in->n_after, room / SUFFIX_SHARE, false, &after) &&
-         read_text(x, in->before_field, in->before, in->n_before, room - after.n, true, &before);
+    ok = ok &&
+         ig_tokens_of_part(x->call, in->after_field, in->after, in->n_after, room / SUFFIX_SHARE, false, &after) &&
+         ig_tokens_of_part(x->call, in->before_field, in->before, in->n_before, room - after.n, true, &before);
     size_t n_own = before.n + after.n;
     if (ok && ig_token_adds_bos(s->o->model) && bos >= 0) append(&all, n_ctx, &bos, 1);
     if (ok && m->file >= 0 && json_array_size(in->extras)) ok = add_extras(x, in->extras, m, room - n_own, &all);

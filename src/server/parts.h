@@ -324,11 +324,20 @@ void ig_json_begin(void);
 json_t *ig_body_object(ig_call *c);
 /* Refuses a prompt of n tokens (0: not known), which the context does not hold; false. */
 bool ig_refuse_long(ig_call *c, const char *field, size_t n);
-/* Tokens of a text, malloc'ed. *n_ids above `most`: there are more, and none of them is there. */
-bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most, int32_t **ids,
-                     size_t *n_ids);
+typedef struct ig_token_list {
+    int32_t *v; /* [n] malloc'ed */
+    size_t n;
+} ig_token_list;
+
+/* Tokens of a text. *are_more: it has more than `most`, and the list is empty. */
+bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most,
+                     ig_token_list *out, bool *are_more);
 /* The same; more than the context holds are refused. */
-bool ig_server_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids);
+bool ig_tokens_of_prompt(ig_call *c, const char *field, const char *text, size_t n, int flags, ig_token_list *out);
+/* Tokens of a text's end or beginning, at most `most`: of a long text no more is looked at than these can stand for.
+ * Marks in it are text like any other. */
+bool ig_tokens_of_part(ig_call *c, const char *field, const char *text, size_t n, size_t most, bool is_end,
+                       ig_token_list *out);
 /* JSON from a text, as json_loadb() has it; *failed: there was no memory for it. */
 json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *error, bool *failed);
 

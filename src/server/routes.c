@@ -135,21 +135,21 @@ static bool read_question(ig_call *c, const json_t *body, token_question *q) {
     return ok;
 }
 
-static json_t *tokens_json(const ig_call *c, const token_question *q, const int32_t *ids, size_t n) {
+static json_t *tokens_json(const ig_call *c, const token_question *q, const ig_token_list *list) {
     json_t *tokens = json_array(), *texts = q->with_texts ? json_array() : json_null();
-    for (size_t i = 0; i < n; i++) {
-        json_t *id = json_integer(ids[i]);
-        if (q->with_pieces) id = json_pack("{s:o, s:o}", "id", id, "piece", piece_json(c->server, ids[i]));
+    for (size_t i = 0; i < list->n; i++) {
+        json_t *id = json_integer(list->v[i]);
+        if (q->with_pieces) id = json_pack("{s:o, s:o}", "id", id, "piece", piece_json(c->server, list->v[i]));
         json_array_append_new(tokens, id);
-        if (q->with_texts) json_array_append_new(texts, token_text(c->server, ids[i]));
+        if (q->with_texts) json_array_append_new(texts, token_text(c->server, list->v[i]));
     }
-    return json_pack("{s:I, s:i, s:o, s:o}", "count", (json_int_t)n, "max_model_len",
+    return json_pack("{s:I, s:i, s:o, s:o}", "count", (json_int_t)list->n, "max_model_len",
                      ig_scheduler_ctx(c->server->scheduler), "tokens", tokens, "token_strs", texts);
 }
 
 /* More of a text than the context holds is of no use, but may be counted, as long as the reply has not too many values:
  * one for each token, two more for its piece, one for its text. */
-static bool all_tokens(ig_call *c, const token_question *q, int32_t **ids, size_t *n) {
+static bool all_tokens(ig_call *c, const token_question *q, ig_token_list *out) {
     const char *field = q->text      ? "messages"
                         : q->content ? "content"
                                      : "prompt",
@@ -158,18 +158,18 @@ static bool all_tokens(ig_call *c, const token_question *q, int32_t **ids, size_
                                     : q->prompt;
     int flags = (q->adds ? IG_TOKENIZE_ADD_SPECIAL : 0) | (q->parses ? IG_TOKENIZE_PARSE_SPECIAL : 0);
     size_t most = IG_SERVER_NODES_MAX / (1 + 2 * (size_t)q->with_pieces + (size_t)q->with_texts);
-    if (!ig_tokens_up_to(c, field, text, q->n, flags, most, ids, n)) return false;
-    return *n <= most ||
+    bool are_more;
+    if (!ig_tokens_up_to(c, field, text, q->n, flags, most, out, &are_more)) return false;
+    return !are_more ||
            ig_refuse(c, 400, field, "%s has more than %zu tokens, which is too much for a reply", field, most);
 }
 
 void ig_route_tokenize(ig_call *c) {
     token_question q = {0};
-    int32_t *ids = NULL;
-    size_t n = 0;
+    ig_token_list tokens = {0};
     json_t *body = ig_body_object(c);
-    if (body && read_question(c, body, &q) && all_tokens(c, &q, &ids, &n)) ig_reply_json(c, tokens_json(c, &q, ids, n));
-    free(ids);
+    if (body && read_question(c, body, &q) && all_tokens(c, &q, &tokens)) ig_reply_json(c, tokens_json(c, &q, &tokens));
+    free(tokens.v);
     free(q.text);
     json_decref(body);
 }

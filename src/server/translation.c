@@ -92,15 +92,15 @@ void ig_said_end(ig_translation *t, ig_said *a) {
 void ig_translation_count(ig_call *c, const ig_api *api, const char *object) {
     json_t *given = ig_body_object(c), *body = given ? api->translate(c, given) : NULL;
     char *text = NULL;
-    int32_t *ids = NULL;
-    size_t n = 0, n_ids = 0;
+    ig_token_list ids = {0};
+    size_t n = 0;
+    bool are_more;
     if (body && ig_field_model(c, body) && ig_conversation_prompt(c, body, &text, &n, NULL) &&
         ig_tokens_up_to(c, "messages", text, n, IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL,
-                        IG_SERVER_NODES_MAX, &ids, &n_ids) &&
-        (n_ids <= IG_SERVER_NODES_MAX ||
-         ig_refuse(c, 400, "messages", "messages have more than %d tokens", IG_SERVER_NODES_MAX)))
-        ig_reply_json(c, json_pack("{s:s*, s:I}", "object", object, "input_tokens", (json_int_t)n_ids));
-    free(ids);
+                        IG_SERVER_NODES_MAX, &ids, &are_more) &&
+        (!are_more || ig_refuse(c, 400, "messages", "messages have more than %d tokens", IG_SERVER_NODES_MAX)))
+        ig_reply_json(c, json_pack("{s:s*, s:I}", "object", object, "input_tokens", (json_int_t)ids.n));
+    free(ids.v);
     free(text);
     json_decref(body);
     json_decref(given);

@@ -54,8 +54,9 @@ def test_predictions(server):
         details = reply["usage"]["completion_tokens_details"]
         made, came = (reply["timings"].get(name, 0) for name in ("draft_n", "draft_n_accepted"))
         assert (details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]) == (came, made - came)
-    wrong = server.ask(CHAT, {**ask, "prediction": {"type": "content", "content": words(3000, 4)}})[1]
-    assert wrong["choices"] == plain["choices"]
+    for wrong in (words(3000, 4), "x" * 2000000, text + " hi" * 100 + "x" * 2000000):
+        status, reply, _ = server.ask(CHAT, {**ask, "prediction": {"type": "content", "content": wrong}})
+        assert status == 200 and reply["choices"] == plain["choices"], reply
     for bad in ({"type": "image", "content": text}, {"type": "content"}, {"type": "content", "content": 3}, text,
                 {"type": "content", "content": [{"type": "image_url", "image_url": "x"}]}):
         status, reply, _ = server.ask(CHAT, {**ask, "prediction": bad})

@@ -12,13 +12,15 @@ PREFIX, SUFFIX, MIDDLE, FILE = 300, 301, 302, 303
 HOW = {"temperature": 0, "ignore_eos": True}
 
 
-@pytest.fixture(params=("bos", "no bos", "with a text"))  # DeepSeek-Coder's marks are no control tokens
+@pytest.fixture(params=("bos", "no bos", "with a text", "qwen2"))  # DeepSeek-Coder's marks are no control tokens
 def coder(request, program, tmp_path):
     folder = make_model(tmp_path / "coder")
     vocabulary = {name: i for name, i in json.loads((folder / "vocab.json").read_text()).items() if i not in MARKS}
     (folder / "vocab.json").write_text(json.dumps({**vocabulary, **{text: i for i, text in MARKS.items()}}))
     config = json.loads((folder / "tokenizer_config.json").read_text())
     config["added_tokens_decoder"] = {str(i): {"content": text, "special": request.param != "with a text"} for i, text in MARKS.items()}
+    if request.param == "qwen2":
+        config["tokenizer_class"] = "Qwen2Tokenizer"
     if request.param == "bos":
         config.update(add_bos_token=True, bos_token="<s>")
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
@@ -72,6 +74,14 @@ def test_more_than_there_is_room_for(coder):
     assert (reply["content"], reply["tokens_evaluated"]) == answer(coder, prompt, 4)
     whole = coder.ask("/infill", {"input_prefix": before, "n_predict": -1, **HOW})[1]
     assert whole["tokens_evaluated"] + whole["tokens_predicted"] == 256
+
+
+def test_texts_that_become_longer(coder):
+    """Where a tokenizer takes characters apart, a text may have more tokens than bytes."""
+    for before, after in (("\U0001D160" * 5, ""), ("a", "\U0001D160" * 4)):
+        reply = coder.ask("/infill", {"input_prefix": before, "input_suffix": after, "n_predict": 4, **HOW})[1]
+        prompt = [*coder.bos, PREFIX, *ids(coder, before), SUFFIX, *ids(coder, after), MIDDLE]
+        assert (reply["content"], reply["tokens_evaluated"]) == answer(coder, prompt, 4)
 
 
 def test_only_reading(coder):
