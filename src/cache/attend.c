@@ -24,7 +24,7 @@ static ig_kv_pick pick_of(const ig_step *step, const ig_segment *seg, const ig_s
 static ig_kv_want want_of(const ig_step *step, const ig_segment *seg, const ig_selection *x) {
     ig_sequence *seq = seg->seq;
     ig_kv_pick *picks = step->x->picks + (size_t)(seg - step->segments) * (size_t)step->heads.n_heads;
-    ig_kv_want want = {.kv = seq->kv, .picks = picks, .is_again = step->is_shared};
+    ig_kv_want want = {.kv = seq->kv, .picks = picks};
     int first;
     if (!ig_kv_has_disk(seq->kv)) return want;
     if (ig_step_selects(step, seg)) {

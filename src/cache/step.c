@@ -57,6 +57,16 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     x->begun = ig_space_device(a, x->begun_floats * sizeof(float));
 }
 
+/* ---- a pass ------------------------------------------------------------------- */
+
+void ig_step_begin(const ig_step *step) {
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_sequence *seq = step->segments[s].seq;
+        seq->guess.layer = -1;
+        ig_kv_begin_step(ig_kv_memory_of(seq->kv));
+    }
+}
+
 /* ---- append ------------------------------------------------------------------- */
 
 static void show_queries(const ig_step *step, const ig_segment *seg, int kv_head) {

@@ -165,6 +165,8 @@ static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg)
     return step->x->q.host + (size_t)seg->row * (size_t)step->heads.n_heads * (size_t)step->heads.head_dim;
 }
 
+/* Before all else of a pass. */
+void ig_step_begin(const ig_step *step);
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
 void ig_step_take_guesses(const ig_step *step);
 /* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. Where more

@@ -74,7 +74,6 @@ typedef struct ig_kv_want {
     ig_kv *kv;
     const ig_kv_pick *picks; /* [n_picks], a multiple of the KV heads: so many to each */
     int n_picks;
-    bool is_again; /* the step has wanted of the layer before, or of later ones */
 } ig_kv_want;
 
 typedef struct ig_kv_stats {
@@ -129,6 +128,8 @@ size_t ig_kv_room(const ig_kv_memory *m);
 /* NULL if the memory does not share. */
 ig_prefix_tree *ig_kv_prefixes(ig_kv_memory *m);
 
+/* A pass over the layers begins: blocks that are not wanted for whole ones leave first. */
+void ig_kv_begin_step(ig_kv_memory *m);
 /* Starts to read what load() will want of a layer, as far as there is room. Two may be under way, of layers that follow
  * each other: load() waits for that of its own. */
 ig_status ig_kv_prefetch_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err);

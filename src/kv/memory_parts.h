@@ -148,7 +148,7 @@ struct ig_kv_memory {
     uint32_t epoch;    /* counts loads and prefetches; 0 marks blocks never wanted */
     uint32_t loaded;   /* epoch of the latest load() */
     uint32_t steps[3]; /* epochs at which the latest steps over the layers began, the newest first */
-    int last_layer;    /* that load() was of */
+    bool step_begins;  /* with the next load() */
     uint32_t hand;     /* frame where the search for one that is idle goes on */
     arrivals arrived;
     size_t n_pinned;                  /* blocks below this id stay in RAM */

@@ -254,13 +254,13 @@ static ig_status finish_late(ig_kv_memory *m, ig_error *err) {
     return s ? s : t;
 }
 
-/* A new step has begun if the layer is not behind the last one, unless it is wanted again. */
-static void count_steps(ig_kv_memory *m, int layer) {
-    if (layer <= m->last_layer) {
-        for (size_t i = IG_COUNT(m->steps) - 1; i > 0; i--) m->steps[i] = m->steps[i - 1];
-        m->steps[0] = m->epoch;
-    }
-    m->last_layer = layer;
+void ig_kv_begin_step(ig_kv_memory *m) { m->step_begins = true; }
+
+static void count_steps(ig_kv_memory *m) {
+    if (!m->step_begins) return;
+    for (size_t i = IG_COUNT(m->steps) - 1; i > 0; i--) m->steps[i] = m->steps[i - 1];
+    m->steps[0] = m->epoch;
+    m->step_begins = false;
 }
 
 static ig_status begin_once(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
@@ -276,7 +276,7 @@ static ig_status begin_once(ig_kv_memory *m, int layer, const ig_kv_want *wants,
         if (s) return s;
     }
     begin_epoch(m);
-    if (!wants->is_again) count_steps(m, layer);
+    count_steps(m);
     m->loaded = m->epoch;
     m->late.n = 0;
     for (int i = 0; i < n; i++) each_block(&wants[i], layer, want_now);

@@ -501,7 +501,7 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
                        .n_segments = n_segments,
                        .n_rows = f.n_rows,
                        .guesses = b->guess.way == 0};
-    for (int s = 0; s < n_segments; s++) b->segments[s].seq->guess.layer = -1;
+    ig_step_begin(&f.step);
     ig_status status = ig_model_check(m, err);
     if (!status) {
         ig_forward_place_rows(&f);

@@ -43,6 +43,12 @@ static inline ig_kv_stats stats(const rig *r) {
     return st;
 }
 
+/* What r->picks says of a layer; a step begins with the first one. */
+static inline ig_status load(rig *r, int layer, ig_error *err) {
+    if (layer == 0) ig_kv_begin_step(ig_kv_memory_of(r->kv));
+    return ig_kv_load(r->kv, layer, r->picks, HEADS, err);
+}
+
 static inline ig_status prefetch(rig *r, int layer, ig_error *err) {
     return ig_kv_prefetch_all(ig_kv_memory_of(r->kv), layer,
                               &(ig_kv_want){.kv = r->kv, .picks = r->picks, .n_picks = HEADS}, 1, err);

@@ -25,7 +25,7 @@ static void steps_keep_a_part(void **state) {
         wanted = 0;
         for (int l = 0; l < LAYERS; l++) {
             wanted += pick_blocks(&r, l, 2, TOKENS);
-            expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+            expect_ok(load(&r, l, &err), &err);
             check_picks(&r, l);
         }
         uint64_t read = stats(&r).recalled - before;
@@ -46,7 +46,7 @@ static void what_is_idle_leaves(void **state) {
             uint64_t before = stats(&r).recalled;
             for (int l = 0; l < LAYERS; l++) {
                 pick_blocks(&r, phase * 3, 10, TOKENS); /* a tenth of all: there is room for that */
-                expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+                expect_ok(load(&r, l, &err), &err);
                 check_picks(&r, l);
             }
             if (step == 7) assert_int_equal(stats(&r).recalled, before);
@@ -65,7 +65,7 @@ static void prefetches_overlap(void **state) {
             pick_blocks(&r, l + 1 + step, 5, TOKENS * 4 / 5);
             if (l + 1 < LAYERS) expect_ok(prefetch(&r, l + 1, &err), &err);
             pick_blocks(&r, l + step, 5, TOKENS);
-            expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+            expect_ok(load(&r, l, &err), &err);
             check_picks(&r, l);
         }
     ig_kv_stats st = stats(&r);
@@ -75,12 +75,12 @@ static void prefetches_overlap(void **state) {
     pick_blocks(&r, 0, 1, TOKENS);
     expect_ok(prefetch(&r, 5, &err), &err);
     expect_ok(prefetch(&r, 8, &err), &err);
-    expect_ok(ig_kv_load(r.kv, 2, r.picks, HEADS, &err), &err);
+    expect_ok(load(&r, 2, &err), &err);
     check_picks(&r, 2);
     expect_ok(prefetch(&r, 4, &err), &err);
     expect_ok(ig_kv_cut(r.kv, 1000, &err), &err);
     pick_blocks(&r, 0, 1, 992);
-    expect_ok(ig_kv_load(r.kv, 4, r.picks, HEADS, &err), &err);
+    expect_ok(load(&r, 4, &err), &err);
     check_picks(&r, 4);
     close_rig(&r);
 }
@@ -108,7 +108,7 @@ static void ram_stays_within_its_limit(void **state) {
         for (int l = 0; l < LAYERS; l++) {
             pick_blocks(&r, n * 5 + l, 3, TOKENS);
             if (l + 1 < LAYERS) expect_ok(prefetch(&r, l + 1, &err), &err);
-            expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+            expect_ok(load(&r, l, &err), &err);
             ig_kv_view views[HEADS];
             if (n % 20 == 0)
                 for (int begin = 0; begin < n; begin += IG_ATTEND_UNIT)
@@ -165,7 +165,7 @@ static void marks_begin_anew(void **state) {
                 pick_blocks(&r, l + 1 + step, 5, TOKENS / 2);
                 if (l + 1 < LAYERS) expect_ok(prefetch(&r, l + 1, &err), &err);
                 pick_blocks(&r, l + step, 5, TOKENS);
-                expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+                expect_ok(load(&r, l, &err), &err);
                 check_picks(&r, l);
             }
         close_rig(&r);
@@ -185,12 +185,12 @@ static void short_layers_come_to_stay(void **state) {
     assert_true(m->layer_blocks < 64);
     for (int n = 0; n < SHORT; n += PER_BLOCK) add_tokens(&r, n, PER_BLOCK);
     pick_blocks(&r, 0, 1, SHORT);
-    for (int l = STAY + 1; l < LAYERS; l++) expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+    for (int l = STAY + 1; l < LAYERS; l++) expect_ok(load(&r, l, &err), &err);
     uint64_t before = stats(&r).recalled;
     expect_ok(ig_kv_pin(m, STAY, &err), &err);
     assert_true(stats(&r).recalled - before > m->layer_blocks);
     for (int l = 0; l < STAY; l++) {
-        expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+        expect_ok(load(&r, l, &err), &err);
         check_picks(&r, l);
     }
     close_rig(&r);
@@ -296,7 +296,7 @@ static void a_cut_with_little_room(void **state) {
     r.kv = kvs[1];
     pick_blocks(&r, 0, 1, PER_BLOCK);
     for (int l = 0; l < LAYERS; l++) {
-        expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+        expect_ok(load(&r, l, &err), &err);
         check_picks(&r, l);
         assert_int_equal(*(const uint16_t *)ig_kv_at(r.kv, l, 0, PER_BLOCK + 3).key, stamp(l, 0, PER_BLOCK + 3, 0));
     }

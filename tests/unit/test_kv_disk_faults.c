@@ -54,7 +54,7 @@ static void failed_writes_are_made_good(void **state) {
     assert_true(n_failed >= TOKENS / BATCH / 2);
     for (int l = 0; l < LAYERS; l++) {
         pick_blocks(&r, 0, 1, TOKENS);
-        expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+        expect_ok(load(&r, l, &err), &err);
         check_picks(&r, l);
     }
     expect_ok(ig_kv_cut(r.kv, 0, &err), &err);
