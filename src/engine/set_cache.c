@@ -65,8 +65,6 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     status = check(&p, s, err);
     if (!status) status = ig_session_drop_ahead(s, err);
     bool is_alone = !o.shared || s->own_cache; /* in its memory */
-    if (!status && !s->n_tokens && is_alone)   /* for a policy that drops entries */
-        status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err);
     if (status) {
         ig_session_give_sketch(s->model, p.sketch);
         return status;
@@ -78,6 +76,8 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
         take_over(&next, s);
         status = ig_sequence_replay(&next.seq, s->model->ctx->device, 0, s->n_tokens, err);
     }
+    if (!status && !s->n_tokens && is_alone) /* for a policy that drops entries */
+        status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err);
     if (!status && is_alone) status = ig_kv_pin(ig_kv_memory_of(s->seq.kv), p.tiers.n_pinned_layers, err);
     if (status && entered)
         ig_kv_cut(s->seq.kv, s->n_tokens, NULL); /* ends the scan that failed; within a step there was none */

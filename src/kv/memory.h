@@ -115,7 +115,8 @@ void ig_kv_memory_close(ig_kv_memory *m);
 /* Entries of more layers will be dropped than were said when it was opened, all else being the same: with a limit of
  * RAM, frames make room for what that takes. No sequence holds a token. */
 ig_status ig_kv_replan(ig_kv_memory *m, const ig_kv_options *options, ig_error *err);
-/* Another number of first layers that stay in RAM if there is room for them: brings them there, and lets others go. */
+/* Another number of first layers that stay in RAM if there is room for them: brings them there, and lets others go.
+ * Where that fails those that stayed before do. */
 ig_status ig_kv_pin(ig_kv_memory *m, int n_layers, ig_error *err);
 void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out);
 

@@ -357,11 +357,9 @@ static ig_status recall_range(ig_kv_memory *m, size_t first, size_t end, ig_erro
     return n ? recall(m, ids, n, err) : IG_OK;
 }
 
-ig_status ig_kv_pin(ig_kv_memory *m, int n_layers, ig_error *err) {
-    size_t n = ig_kv_count_pinned(m, n_layers), was = m->n_pinned;
-    if (m->copies && m->copies->shape.n_dense_layers != n_layers) ig_residency_share_out(m->copies, n_layers);
-    if (!m->tier || n == was) return IG_OK;
-    ig_kv_settle(m); /* frames of writes under way may not leave yet */
+/* Blocks before number n may not leave RAM, those behind may. No write is under way. */
+static void set_pinned(ig_kv_memory *m, size_t n) {
+    size_t was = m->n_pinned;
     m->n_pinned = n;
     for (size_t id = n < was ? n : was; id < n || id < was; id++) {
         if (!m->frames[id] || !m->blocks[id].slot) continue;
@@ -371,7 +369,19 @@ ig_status ig_kv_pin(ig_kv_memory *m, int n_layers, ig_error *err) {
         else
             ig_evict_add(&m->evict, frame);
     }
-    return recall_range(m, was, n, err);
+}
+
+ig_status ig_kv_pin(ig_kv_memory *m, int n_layers, ig_error *err) {
+    size_t n = ig_kv_count_pinned(m, n_layers), was = m->n_pinned;
+    if (m->tier && n != was) {
+        ig_kv_settle(m); /* frames of writes under way may not leave yet */
+        set_pinned(m, n);
+        ig_status s = recall_range(m, was, n, err);
+        if (s) set_pinned(m, was);
+        if (s) return s;
+    }
+    if (m->copies && m->copies->shape.n_dense_layers != n_layers) ig_residency_share_out(m->copies, n_layers);
+    return IG_OK;
 }
 
 void ig_kv_settle(ig_kv_memory *m) {

@@ -13,7 +13,7 @@
 #include "kv/memory_parts.h"
 #include "kv_disk_rig.h"
 
-static _Atomic bool writes_fail, writes_wait; /* those of the disk tier's threads */
+static _Atomic bool writes_fail, writes_wait, reads_fail; /* those of the disk tier's threads */
 static _Atomic int n_writes;
 
 ssize_t pwritev(int fd, const struct iovec *iov, int n_iov, off_t at) {
@@ -22,6 +22,11 @@ ssize_t pwritev(int fd, const struct iovec *iov, int n_iov, off_t at) {
     if (writes_fail) errno = ENOSPC;
     n_writes++;
     return n;
+}
+
+ssize_t pread(int fd, void *to, size_t n, off_t at) {
+    if (reads_fail) errno = EIO;
+    return reads_fail ? -1 : syscall(SYS_pread64, fd, to, n, (long)at);
 }
 
 static void expect_no_space(const rig *r, ig_status s, const ig_error *err) {
@@ -143,12 +148,42 @@ static void a_copy_keeps_a_failed_write(void **state) {
     with_threads = false;
 }
 
+/* Where layers that are to stay cannot be read, those that stayed before do, and all others may leave. */
+static void layers_that_cannot_stay(void **state) {
+    rig r;
+    ig_error err = {0};
+    (void)state;
+    with_threads = true;
+    open_rig(&r, IG_EVICT_COUNTER, 0.5);
+    ig_kv_memory *m = r.kv->memory;
+    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+    pick_blocks(&r, 0, 1, TOKENS);
+    for (int l = 2; l < LAYERS; l++) expect_ok(load(&r, l, &err), &err);
+    ig_kv_settle(m);
+    uint32_t n_listed = 0, n_now = 0;
+    for (uint32_t f = 0; f < m->evict.n_frames; f++) n_listed += m->evict.listed[f];
+    reads_fail = true;
+    assert_int_equal(ig_kv_pin(m, 2, &err), IG_E_IO);
+    reads_fail = false;
+    assert_int_equal(m->n_pinned, 0);
+    for (uint32_t f = 0; f < m->evict.n_frames; f++) n_now += m->evict.listed[f];
+    assert_true(n_now > 0 && n_now <= n_listed); /* frames of what was being read are free */
+    expect_ok(ig_kv_pin(m, 2, &err), &err);
+    assert_true(m->n_pinned > 0);
+    for (int l = 0; l < LAYERS; l++) {
+        expect_ok(load(&r, l, &err), &err);
+        check_picks(&r, l);
+    }
+    close_rig(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failed_writes_are_made_good),
         cmocka_unit_test(a_failure_while_writing),
         cmocka_unit_test(a_prefetch_tells_of_a_failed_write),
         cmocka_unit_test(a_copy_keeps_a_failed_write),
+        cmocka_unit_test(layers_that_cannot_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
