@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a sequence, and showing a policy what its store holds.
+ * Opening a sequence, what comes and goes with its tokens, and showing a policy what its store holds.
  */
 #include "cache/sequence.h"
 
 #include <limits.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -104,6 +105,34 @@ void ig_sequence_close(ig_sequence *seq) {
     ig_kv_close(seq->shadow);
     if (seq->policy) seq->policy->ops->close(seq->policy);
     ig_space_close(&seq->space);
+}
+
+/* ---- tokens come and go ------------------------------------------------------------ */
+
+/* The token before n has come: what it used counts. */
+static void settle_uses(ig_sequence *seq, int n) {
+    ig_use_sums *row = &seq->row_uses[(n - 1) % IG_STEP_ROWS], *all = &seq->uses;
+    all->shares += row->shares, all->fetched += row->fetched, all->blocks += row->blocks;
+    all->n_shares += row->n_shares, all->n_fetched += row->n_fetched;
+    all->used += row->used, all->seen += row->seen;
+    *row = (ig_use_sums){0};
+}
+
+void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
+    ig_usage_settle(&seq->usage, false);
+    ig_kv_go_on(seq->kv, n);
+    if (!dense) seq->stepped_end = n, settle_uses(seq, n);
+    ig_sequence_give(seq, tokens, n, dense);
+}
+
+ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
+    ig_status s = ig_kv_cut(seq->kv, n, err);
+    int length = ig_kv_length(seq->kv);
+    if (seq->shadow) ig_kv_cut(seq->shadow, length, NULL); /* in RAM: cannot fail */
+    if (seq->stepped_end > length) seq->stepped_end = length;
+    memset(seq->row_uses, 0, sizeof seq->row_uses);
+    ig_sequence_take_back(seq, length);
+    return s;
 }
 
 /* ---- the keys and values held ------------------------------------------------------ */

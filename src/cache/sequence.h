@@ -134,14 +134,18 @@ void ig_sequence_close(ig_sequence *seq);
  * only a cut of the store may follow. */
 ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_tokens, ig_error *err);
 
+/* A step has added tokens, a piece of a prompt or a decoded one: it holds tokens [n]. */
+void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense);
+/* Drops tokens from n on, as ig_kv_cut(). */
+ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err);
+
 /* ---- sharing (share.c) ---- */
 
 /* Whether a policy's sequences can share pieces: nothing is dropped, and it knows nothing of a prompt but K and V. */
 bool ig_sequence_can_share(const ig_policy_ops *ops, int limit);
-/* Drops tokens from n on, as ig_kv_cut(). */
-ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err);
-/* A step has added tokens, a piece of a prompt or a decoded one: it holds tokens [n]. */
-void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense);
+/* What of its tokens [n] can be shared others may take from now on; after a cut, what is left of n. */
+void ig_sequence_give(ig_sequence *seq, const int32_t *tokens, int n, bool dense);
+void ig_sequence_take_back(ig_sequence *seq, int n);
 /* Something of its pieces from `first` on cannot be read: nobody else takes them over from here on. */
 void ig_sequence_withdraw(ig_sequence *seq, int first);
 /* Another policy, which was shown all that is held, goes on with the keys and values of `from`. */

@@ -7,7 +7,6 @@
  * follows them, are not shared, unless the memory is told to share answers.
  */
 #include <limits.h>
-#include <string.h>
 
 #include "cache/sequence.h"
 
@@ -47,19 +46,7 @@ static void publish(ig_sequence *seq, ig_prefix_piece *piece) {
     seq->n_published = piece->number + 1;
 }
 
-/* The token before n has come. */
-static void settle_uses(ig_sequence *seq, int n) {
-    ig_use_sums *row = &seq->row_uses[(n - 1) % IG_STEP_ROWS], *all = &seq->uses;
-    all->shares += row->shares, all->fetched += row->fetched, all->blocks += row->blocks;
-    all->n_shares += row->n_shares, all->n_fetched += row->n_fetched;
-    all->used += row->used, all->seen += row->seen;
-    *row = (ig_use_sums){0};
-}
-
-void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
-    ig_usage_settle(&seq->usage, false);
-    ig_kv_go_on(seq->kv, n);
-    if (!dense) seq->stepped_end = n, settle_uses(seq, n);
+void ig_sequence_give(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
     if (!seq->shares) return;
     if (!dense && !seq->shares_answers && seq->dense_end == INT_MAX) seq->dense_end = n - 1;
     const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
@@ -79,17 +66,11 @@ void ig_sequence_withdraw(ig_sequence *seq, int first) {
         ig_prefix_tree_remove(ig_kv_prefixes(ig_kv_memory_of(seq->kv)), ig_kv_piece(seq->kv, i));
 }
 
-ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
-    ig_status s = ig_kv_cut(seq->kv, n, err);
-    int length = ig_kv_length(seq->kv);
-    if (seq->shadow) ig_kv_cut(seq->shadow, length, NULL); /* in RAM: cannot fail */
-    if (seq->stepped_end > length) seq->stepped_end = length;
-    memset(seq->row_uses, 0, sizeof seq->row_uses);
-    if (!seq->shares) return s;
-    int n_full = length / piece_tokens(seq);
+void ig_sequence_take_back(ig_sequence *seq, int n) {
+    if (!seq->shares) return;
+    int n_full = n / piece_tokens(seq);
     if (seq->n_published > n_full) seq->n_published = n_full;
-    if (length <= seq->dense_end) seq->dense_end = INT_MAX;
-    return s;
+    if (n <= seq->dense_end) seq->dense_end = INT_MAX;
 }
 
 void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from) {

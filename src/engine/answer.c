@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
+#include "engine/sampler.h"
 
 ig_status ig_answer_check(const ig_generate_options *o, const ig_model *m, ig_error *err) {
     ig_status status = ig_check_generate_options(o, err);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/answer.h"
+#include "engine/sampler.h"
 
 ig_generate_options ig_generate_defaults(void) { return (ig_generate_options){.n_predict = -1}; }
 

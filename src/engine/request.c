@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "engine/sampler.h"
 
 ig_request_options ig_request_defaults(void) {
     return (ig_request_options){.sampler = ig_sampler_defaults(), .generate = ig_generate_defaults()};

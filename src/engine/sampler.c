@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "base/ranges.h"
 #include "engine/candidates.h"
-#include "engine/session.h"
+#include "engine/sampler.h"
 #include "grammar/constraint.h"
 
 struct ig_sampler {
