@@ -651,6 +651,7 @@ typedef struct ig_session_stats {
     uint64_t n_prefilled, n_decoded;                /* tokens computed */
     uint64_t n_taken;                               /* tokens of prompts taken over from others in the same ig_cache */
     uint64_t n_drafted, n_draft_hits;               /* tokens computed ahead; of these came, and are among n_decoded */
+    uint64_t n_expected, n_expected_hits;           /* of both those that ig_generate_options.expected foretold */
     bool shares;                                    /* it takes tokens from others there, and gives them */
     double prefill_seconds, decode_seconds;         /* of steps with other sessions a share */
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present; of scratch most is shared by the model's

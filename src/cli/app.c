@@ -39,7 +39,7 @@ static bool is_news(const char *text) {
     return !is_known;
 }
 
-static void log_line(void *user, ig_log_level level, const char *text) {
+void ig_cli_log(void *user, ig_log_level level, const char *text) {
     const ig_cli_options *o = user;
     if (level > most_logged || (level == IG_LOG_WARN && !is_news(text))) return;
     if (o->verb->bit == IG_VERB_SERVE) {
@@ -83,7 +83,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         {stores && has_columns, "the policy infinigen-osdi24 takes nothing from a store, and keeps nothing there"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].is_idle) log_line((void *)o, IG_LOG_WARN, all[i].text);
+        if (all[i].is_idle) ig_cli_log((void *)o, IG_LOG_WARN, all[i].text);
 }
 
 static int environment_choice(const ig_cli_options *o, const char *name, const char *value,
@@ -151,7 +151,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     context.n_threads = o->threads > 0 ? o->threads : 0;
     context.device = o->device;
     context.plan_only = o->verb->bit == IG_VERB_INSPECT && !o->activations;
-    context.log = log_line;
+    context.log = ig_cli_log;
     context.log_user = (void *)o;
     if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);
 
@@ -237,8 +237,7 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     ig_session_options s = ig_session_defaults();
     s.n_ctx = o->ctx;
     s.n_batch = o->batch;
-    /* Each token ahead waits for the disk by itself. */
-    s.n_draft = o->kv_ram && !o->kv_map && !ig_cli_is_given(o, &o->draft) ? 0 : o->draft;
+    s.n_draft = o->draft < IG_DRAFT_MAX ? o->draft : IG_DRAFT_MAX;
     ig_cli_use_policy(app, &s.cache, o->kv_policy.n ? o->kv_policy.v[0] : s.cache.policy, o->kv_sketch.v[0]);
     s.cache.alpha = o->kv_alpha.v[0];
     s.cache.partial = o->kv_partial.v[0];
@@ -268,6 +267,18 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     return s;
 }
 
+/* Why nothing can be computed ahead, where that is so. */
+static const char *what_has_no_draft(const ig_cli_options *o) {
+    return o->kv_limit.n                ? "with --kv-limit"
+           : o->reuse_answers           ? "with --reuse-answers"
+           : o->kv_trace                ? "with --kv-trace"
+           : o->audit || o->audit_trace ? "with --audit"
+           : has_policy(o, "h2o")       ? "by the policy h2o"
+           : has_policy(o, "infinigen-osdi24")
+               ? "by the policy infinigen-osdi24"
+               : "on a GPU, and by models whose layers share keys or carry large states";
+}
+
 int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options) {
     const ig_cli_options *o = app->o;
     ig_cache_plan_info plan;
@@ -275,10 +286,8 @@ int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options)
     if (!options->n_draft || !ig_cli_is_given(o, &o->draft)) return IG_EXIT_OK;
     if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
     if (plan.n_draft) return IG_EXIT_OK;
-    return ig_cli_complain(o,
-                           "--draft: leave it out: nothing is computed ahead on a GPU, by models whose layers share "
-                           "keys or carry large states, by policies that drop entries and infinigen-osdi24, and with "
-                           "--kv-limit, --reuse-answers, traces and audits");
+    ig_cli_complain(o, "--draft: leave it out: nothing is computed ahead %s", what_has_no_draft(o));
+    return IG_EXIT_USAGE;
 }
 
 ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_app *app, ig_session_options *options,

@@ -20,6 +20,8 @@ int ig_cli_complain(const ig_cli_options *o, const char *format, ...) __attribut
 /* The same for a file, with what errno says; 130 if that is Ctrl-C. */
 int ig_cli_fail_file(const ig_cli_options *o, const char *path);
 
+/* A line of the log, for what is not an error (ig_context_options.log; user: the options). */
+void ig_cli_log(void *user, ig_log_level level, const char *text);
 /* From here on a model that is cut short, or a file at its limit of size, is an error and not the program's death. */
 void ig_cli_guard_files(const ig_cli_options *o);
 
@@ -73,6 +75,8 @@ typedef struct ig_cli_text {
 int ig_cli_read_file(ig_cli_text *out, const ig_cli_options *o, const char *path);
 /* The text of the flags: -p, the words after the model, -f, or piped standard input; exit code, 2 if there is none. */
 int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o);
+/* Where that leaves something unread that was piped in. */
+void ig_cli_warn_of_unread_input(const ig_cli_options *o);
 
 /* The grammar of the flags, in GBNF, to be given to free(); NULL: there is none. The exit code, 2 if there are several.
  */

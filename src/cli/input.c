@@ -11,6 +11,7 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -154,6 +155,20 @@ static int read_both(ig_cli_text *out, const ig_cli_options *o) {
     }
     free(said.data);
     return code;
+}
+
+/* Whether a file or a pipe with something in it is standard input. */
+static bool is_piped_in(void) {
+    struct stat st;
+    int n = 0;
+    if (fstat(STDIN_FILENO, &st)) return false;
+    if (S_ISREG(st.st_mode)) return lseek(STDIN_FILENO, 0, SEEK_CUR) < st.st_size;
+    return S_ISFIFO(st.st_mode) && ioctl(STDIN_FILENO, FIONREAD, &n) == 0 && n > 0;
+}
+
+void ig_cli_warn_of_unread_input(const ig_cli_options *o) {
+    if ((o->prompt || o->n_words) && !o->file && is_piped_in())
+        ig_cli_log((void *)o, IG_LOG_WARN, "what comes from standard input is not read: -f - puts it before the text");
 }
 
 int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o) {

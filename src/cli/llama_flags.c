@@ -33,7 +33,7 @@
 #define POSITIONS "positions are what the model's file says they are"
 #define NO_ADAPTER "a model is taken as its file has it: merge adapters into the file"
 #define STORE "--kv-store DIR keeps what prompts have computed"
-#define NO_DRAFT "no second model drafts tokens: leave it out"
+#define NO_DRAFT "no second model drafts tokens, but --draft N guesses what the text has said before: leave it out"
 #define TEXTS_ONLY "models are given texts only"
 #define REQUESTS "requests carry it, as max_tokens, stop and seed: leave it out"
 #define MODELS "-m takes a file, a directory, or a name that 'infinigen fetch' lists"
@@ -96,7 +96,11 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--reasoning-format", ALL & ~SERVE, VALUE, NULL, NULL, TEMPLATE, 0},
     {"--enable-auto-tool-choice, --enable-prefix-caching, --enable-chunked-prefill, --trust-remote-code", SERVE, NONE,
      "*", NULL, NULL, 0},
+    {"--disable-log-requests, --no-enable-log-requests", SERVE, NONE, "*", NULL, NULL, 0},
     {"--gpu-memory-utilization", SERVE, VALUE, "*", NULL, NULL, 0},
+    {"--kv-cache-dtype", SERVE, VALUE, "auto", NULL, "--kv-type q8 keeps keys and values in 8 bits", 0},
+    {"-tp, --tensor-parallel-size, -pp, --pipeline-parallel-size", SERVE, VALUE, "1", NULL, "one device computes", 0},
+    {"--max-num-batched-tokens", SERVE, VALUE, NULL, "--batch-size", NULL, 0},
     {"--dtype", SERVE, VALUE, "auto", NULL, "weights keep the type of their file: leave it out", 0},
     {"--tool-call-parser, --reasoning-parser", SERVE, VALUE, "*", NULL, NULL, 0},
     {"--in-prefix-bos, --skip-chat-parsing, --no-skip-chat-parsing", ALL, NONE, NULL, NULL, TEMPLATE, 0},
@@ -127,7 +131,11 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--yarn-orig-ctx, --yarn-ext-factor, --yarn-attn-factor, --yarn-beta-slow, --yarn-beta-fast", ALL, VALUE, NULL,
      NULL, POSITIONS, 0},
     {"-gan, --grp-attn-n, -gaw, --grp-attn-w", ALL, VALUE, NULL, NULL, POSITIONS, 0},
-    {"-md, --model-draft, --spec-draft-model, --draft-min, --draft-p-min", ALL, VALUE, NULL, NULL, NO_DRAFT, 0},
+    {"-md, --model-draft, --spec-draft-model, --draft-min, --draft-p-min, -cd, --ctx-size-draft", ALL, VALUE, NULL,
+     NULL, NO_DRAFT, 0},
+    {"-lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic, --speculative-config", ALL, VALUE, NULL, NULL,
+     NO_DRAFT, 0},
+    {"--spec-default", ALL, NONE, "*", NULL, NULL, 0},
     {"-td, --threads-draft, -ngld, --gpu-layers-draft, -devd, --device-draft, --spec-type", ALL, VALUE, NULL, NULL,
      NO_DRAFT, 0},
     {"-mm, --mmproj, -mmu, --mmproj-url, --image, --audio, --video", ALL, VALUE, NULL, NULL, TEXTS_ONLY, 0},

@@ -56,6 +56,9 @@ const ig_cli_option ig_cli_option_table[] = {
 
     /* input */
     {"-p, --prompt", "TEXT", "the text", TEXT_IN, IG_KIND_TEXT, AT(prompt), NULL, 0, 0, NULL},
+    {"-p, --prompt", "TEXT", "the first message", IG_VERB_CHAT, IG_KIND_TEXT, AT(prompt), NULL, 0, 0, NULL},
+    {"-f, --file", "FILE", "read the first message from FILE, - is standard input; -p then comes after it",
+     IG_VERB_CHAT, IG_KIND_TEXT, AT(file), NULL, 0, 0, NULL},
     {"-f, --file", "FILE", "read the text from FILE, - is standard input; -p then comes after it", TEXT_IN,
      IG_KIND_TEXT, AT(file), NULL, 0, 0, NULL},
     {"-f, --file", "FILE", "read the text from FILE, - is standard input", IG_VERB_PERPLEXITY, IG_KIND_TEXT, AT(file),
@@ -324,8 +327,9 @@ const ig_cli_option ig_cli_option_table[] = {
     {"-ub, --batch-size, --ubatch-size", "N", "most tokens of one step of the prompt", IG_VERB_INSPECT, IG_KIND_INT,
      AT(batch), "512", 1, BATCH_MAX, NULL},
     {"--draft, --draft-n, --draft-max", "N",
-     "most tokens that a step computes ahead, where the text has gone on so before; the tokens are the same", DRAFTED,
-     IG_KIND_INT, AT(draft), "15", 0, IG_DRAFT_MAX, NULL},
+     "most tokens that a step computes ahead, where the text has gone on so before (at most 15); the tokens are the "
+     "same",
+     DRAFTED, IG_KIND_INT, AT(draft), "15", 0, INT_MAX, NULL},
     {"--kv-policy", "NAME", "which KV entries attention uses", CACHE, IG_KIND_CHOICES, AT(kv_policy), "infinigen", 0, 0,
      policies},
     {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8, 4, 2 or 1 bits in groups of 64", CACHE,

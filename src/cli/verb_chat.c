@@ -426,25 +426,33 @@ static bool obey(conversation *c, const char *message) {
     return true;
 }
 
-/* What was typed or piped, n bytes; false: end. */
+/* A message of n bytes is answered. */
+static void answer_message(conversation *c, const char *message, size_t n) {
+    int code;
+    if (message[strspn(message, " \t\n")] == 0 && strlen(message) == n) return;
+    if (strlen(message) != n)
+        code = ig_cli_complain(c->app.o, "the message contains a zero byte: it is left out");
+    else if (!ig_cli_messages_add(&c->messages, "user", message))
+        code = ig_cli_complain(c->app.o, "out of memory");
+    else
+        code = take_turn(c, NULL);
+    note_failure(c, code);
+}
+
+/* What was typed or piped; false: end. */
 static bool hear(conversation *c, const char *message, size_t n) {
-    if (strlen(message) != n) {
-        note_failure(c, ig_cli_complain(c->app.o, "the message contains a zero byte: it is left out"));
-        return true;
-    }
-    if (message[strspn(message, " \t\n")] == 0) return true;
-    if (is_command(message)) return obey(c, message);
-    bool added = ig_cli_messages_add(&c->messages, "user", message);
-    note_failure(c, added ? take_turn(c, NULL) : ig_cli_complain(c->app.o, "out of memory"));
+    if (strlen(message) == n && is_command(message)) return obey(c, message);
+    answer_message(c, message, n);
     return true;
 }
 
-static int talk(conversation *c) {
+static int talk(conversation *c, const ig_cli_text *first) {
     ig_cli_reader *reader = ig_cli_reader_open();
     if (!reader) return ig_cli_complain(c->app.o, "out of memory");
     c->is_terminal = ig_cli_reader_is_terminal(reader);
     if (c->is_terminal) printf("%s. /help lists the commands.\n", c->app.info.name[0] ? c->app.info.name : c->app.path);
-    for (bool goes_on = true; goes_on;) {
+    if (first->data) answer_message(c, first->data, first->n);
+    for (bool goes_on = ig_cli_interrupted() != SIGTERM; goes_on;) {
         const char *message;
         ig_cli_read got = ig_cli_reader_next(reader, &message);
         goes_on =
@@ -465,7 +473,11 @@ static int talk(conversation *c) {
 int ig_cli_chat(const ig_cli_options *o) {
     conversation c = {0};
     ig_error err = {0};
-    int code = ig_cli_open(&c.app, o, false);
+    ig_cli_text first = {0};
+    int code = o->prompt || o->file ? ig_cli_read_input(&first, o) : IG_EXIT_OK;
+    if (code) return code;
+    while (first.n && first.data[first.n - 1] == '\n') first.data[--first.n] = 0;
+    code = ig_cli_open(&c.app, o, false);
     const char *why = c.app.info.chat_error;
     if (!code && (why || !c.app.info.chat_template))
         code = ig_cli_complain(o, "%s has no chat template%s%s: 'infinigen run --raw' continues texts", c.app.path,
@@ -481,8 +493,9 @@ int ig_cli_chat(const ig_cli_options *o) {
     }
     if (!code) {
         reset(&c);
-        code = talk(&c);
+        code = talk(&c, &first);
     }
+    free(first.data);
     ig_cli_messages_close(&c.messages);
     ig_sampler_close(c.sampler);
     ig_session_close(c.session);

@@ -193,6 +193,7 @@ int ig_cli_run(const ig_cli_options *o) {
         return IG_EXIT_USAGE;
     }
     code = ig_cli_open(&app, o, false);
+    if (!code) ig_cli_warn_of_unread_input(o);
     if (!code) code = apply_template(&text, &flags, &app);
     size_t most = o->ctx ? (size_t)o->ctx : app.info.n_ctx_train > 0 ? (size_t)app.info.n_ctx_train : INT_MAX;
     if (!code) code = ig_cli_prompt_tokens(&ids, &n_ids, &app, &text, flags, most);

@@ -125,6 +125,8 @@ void ig_session_take_tokens(ig_session *s, const ig_segment *seg) {
     s->n_tokens = seg->first + n;
     s->n_ahead = seg->n - n;
     s->n_drafted += (uint64_t)s->n_ahead;
+    s->is_expected = s->drafter.is_expected;
+    if (s->is_expected) s->n_expected += (uint64_t)s->n_ahead;
     ig_sequence_stepped(&s->seq, s->tokens, s->n_tokens, seg->dense);
 }
 

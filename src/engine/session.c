@@ -234,6 +234,7 @@ void ig_session_take_ahead(ig_session *s) {
     s->logits += s->model->config.n_vocab;
     s->n_decoded++;
     s->n_draft_hits++;
+    s->n_expected_hits += s->is_expected;
     ig_sequence_stepped(&s->seq, s->tokens, s->n_tokens, false);
     ig_drafter_see(&s->drafter, s->tokens, s->n_tokens);
 }
@@ -426,6 +427,8 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .n_taken = s->n_taken,
         .n_drafted = s->n_drafted,
         .n_draft_hits = s->n_draft_hits,
+        .n_expected = s->n_expected,
+        .n_expected_hits = s->n_expected_hits,
         .shares = q->shares,
         .prefill_seconds = s->prefill_seconds,
         .decode_seconds = s->decode_seconds,

@@ -39,7 +39,8 @@ struct ig_session {
     int n_ahead;     /* tokens and logits behind n_tokens and `logits`; the store and the policy have them too */
     int most_tokens; /* that there is room for, those ahead counted. Default n_ctx */
     ig_drafter drafter;
-    uint64_t n_drafted, n_draft_hits;
+    bool is_expected; /* those ahead are what the caller expects, not what the text has said before */
+    uint64_t n_drafted, n_draft_hits, n_expected, n_expected_hits;
     uint64_t n_prefilled, n_decoded, n_taken;
     double prefill_seconds, decode_seconds;
     ig_part_work parts[IG_STEP_PARTS];

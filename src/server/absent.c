@@ -85,7 +85,6 @@ static const absent_field absent[] = {
     {"eta_cutoff", JSON_REAL, "0"},
     {"epsilon_cutoff", JSON_REAL, "0"},
     {"penalty_alpha", JSON_REAL, "0"},
-    {"n_predict", JSON_REAL, "-1"},
     {"n_probs", JSON_REAL, "0"},
     {"n_keep", JSON_REAL, "0"},
     {"n_discard", JSON_REAL, "0"},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interfaces that clients ask for answers by. What is common to them is written once, for OpenAI's chats. Another
- * one is a translation: its requests become those of a chat (messages_ask.c), and what answers a chat becomes its
- * replies (messages.c).
+ * The interfaces that clients ask for answers by. What is common to them is written once, for OpenAI's chats and
+ * completions. Those of others are translations: their requests become those of a chat (messages_ask.c), and what
+ * answers a chat becomes their replies (messages.c). llama-server's own are completions with another reply (native.c).
  */
 #ifndef IG_SERVER_API_H
 #define IG_SERVER_API_H
@@ -11,11 +11,15 @@
 
 /* Where a function is NULL, it is as OpenAI's chats and completions have it. */
 struct ig_api {
-    const char *prefix; /* of the ids of replies */
-    bool is_chat, is_infill;
+    const char *prefix;        /* of the ids of replies */
+    const char *object;        /* what a reply is called */
+    const char *chunk;         /* and a part of one in a stream */
+    const char *const *fields; /* of bodies, beside those of all; ends with NULL */
+    bool is_chat;
+    bool is_native; /* as llama-server has its own: one answer, to the end of the context unless it is said otherwise */
     /* A chat's body that asks for the same, the caller's; NULL: refused. */
     json_t *(*translate)(ig_call *c, const json_t *body);
-    /* The prompts of one that is no chat; false: refused. */
+    /* The prompts; NULL: a chat's. False: refused. */
     bool (*read)(ig_exchange *x);
     /* All of it, after the end; NULL: no memory. */
     json_t *(*reply)(ig_exchange *x);
@@ -28,6 +32,15 @@ struct ig_api {
     bool (*fail)(ig_exchange *x, const ig_refusal *r);
     void (*close)(ig_exchange *x);
 };
+
+/* OpenAI's chats and completions (exchange.c). */
+extern const char *const ig_chat_fields[];
+extern const ig_api ig_api_chat, ig_api_completions;
+#define IG_API_OF_CHAT \
+    .object = "chat.completion", .chunk = "chat.completion.chunk", .fields = ig_chat_fields, .is_chat = true
+
+/* llama-server's completions and texts between two others (native.c). */
+extern const ig_api ig_api_native, ig_api_infill;
 
 /* Anthropic's messages (messages_ask.c, messages.c). */
 extern const ig_api ig_api_messages;

@@ -16,56 +16,51 @@
 
 enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16, SALT_BYTES_MAX = 1024 };
 
-static const char *const known_chat[] = {IG_CONVERSATION_FIELDS, "top_logprobs", "reasoning_format", NULL};
-static const char *const known_completions[] = {"prompt", "echo", "suffix", NULL};
-static const char *const known_infill[] = {"prompt", "input_prefix", "input_suffix", "input_extra", "n_predict",
-                                           /* what llama-server's clients send, and would change little or nothing */
-                                           "samplers", "t_max_prompt_ms", "t_max_predict_ms", "n_indent",
-                                           "response_fields", "cache_prompt", "id_slot", NULL};
-static const char *const known_both[] = {"model",
-                                         "stream",
-                                         "stream_options",
-                                         "max_tokens",
-                                         "max_completion_tokens",
-                                         "n",
-                                         "best_of",
-                                         "stop",
-                                         "seed",
-                                         "temperature",
-                                         "top_p",
-                                         "top_k",
-                                         "min_p",
-                                         "typical_p",
-                                         "top_n_sigma",
-                                         "xtc_probability",
-                                         "xtc_threshold",
-                                         "repeat_penalty",
-                                         "repetition_penalty",
-                                         "repeat_last_n",
-                                         "presence_penalty",
-                                         "frequency_penalty",
-                                         "logit_bias",
-                                         "logprobs",
-                                         "return_tokens_as_token_ids",
-                                         "ignore_eos",
-                                         "min_tokens",
-                                         "stop_token_ids",
-                                         "include_stop_str_in_output",
-                                         "cache_salt",
-                                         "infinigen",
-                                         "response_format",
-                                         "grammar",
-                                         "json_schema",
-                                         "guided_grammar",
-                                         "guided_json",
-                                         "guided_json_object",
-                                         "guided_choice",
-                                         "guided_regex",
-                                         "regex",
-                                         "structured_outputs",
-                                         "modalities",
-                                         "prediction",
-                                         NULL};
+static const char *const known_by_all[] = {"model",
+                                           "stream",
+                                           "stream_options",
+                                           "n_predict",
+                                           "max_tokens",
+                                           "max_completion_tokens",
+                                           "n",
+                                           "best_of",
+                                           "stop",
+                                           "seed",
+                                           "temperature",
+                                           "top_p",
+                                           "top_k",
+                                           "min_p",
+                                           "typical_p",
+                                           "top_n_sigma",
+                                           "xtc_probability",
+                                           "xtc_threshold",
+                                           "repeat_penalty",
+                                           "repetition_penalty",
+                                           "repeat_last_n",
+                                           "presence_penalty",
+                                           "frequency_penalty",
+                                           "logit_bias",
+                                           "logprobs",
+                                           "return_tokens_as_token_ids",
+                                           "ignore_eos",
+                                           "min_tokens",
+                                           "stop_token_ids",
+                                           "include_stop_str_in_output",
+                                           "cache_salt",
+                                           "infinigen",
+                                           "response_format",
+                                           "grammar",
+                                           "json_schema",
+                                           "guided_grammar",
+                                           "guided_json",
+                                           "guided_json_object",
+                                           "guided_choice",
+                                           "guided_regex",
+                                           "regex",
+                                           "structured_outputs",
+                                           "modalities",
+                                           "prediction",
+                                           NULL};
 
 /* ---- sampling ----------------------------------------------------------------------------- */
 
@@ -320,13 +315,17 @@ static bool read_stream(ig_exchange *x) {
 }
 
 static bool read_length(ig_exchange *x) {
-    static const char *const names[] = {"max_tokens", "max_completion_tokens"}; /* the second one decides */
-    int64_t most = x->api->is_chat || x->api->is_infill ? -1 : 16;              /* -1: to the end of the context */
-    if (x->api->is_infill && !ig_field_int(x->call, x->body, "n_predict", -1, INT_MAX, &most)) return false;
-    for (int i = 0; i < 2; i++)
+    static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens"}; /* the last one decides */
+    bool is_native = x->api->is_native;
+    int64_t most = x->api->is_chat || is_native ? -1 : 16, most_ms = 0; /* -1: to the end of the context */
+    const char *name = names[0];
+    for (int i = 0; i < 3; i++) {
         if (!ig_field_int(x->call, x->body, names[i], -1, INT_MAX, &most)) return false;
-    const char *name = names[ig_field(x->body, names[1]) != NULL];
-    x->only_reads = x->api->is_infill && most == 0;
+        if (ig_field(x->body, names[i])) name = names[i];
+    }
+    if (is_native && !ig_field_int(x->call, x->body, "t_max_predict_ms", -1, INT_MAX, &most_ms)) return false;
+    x->most_seconds = most_ms > 0 ? (double)most_ms / 1e3 : 0;
+    x->only_reads = is_native && most == 0;
     most += x->only_reads;
     if (most == 0 && !x->is_echo) return ig_refuse(x->call, 400, name, "%s may be 0 only with echo", name);
     x->ask.generate.n_predict = (int)most;
@@ -355,9 +354,7 @@ static bool read_chat(ig_exchange *x) {
 static bool check_known(ig_exchange *x) {
     const char *all[80];
     size_t n = 0;
-    const char *const *const lists[] = {known_both, x->api->is_chat     ? known_chat
-                                                    : x->api->is_infill ? known_infill
-                                                                        : known_completions};
+    const char *const *const lists[] = {known_by_all, x->api->fields};
     for (int l = 0; l < 2; l++)
         for (const char *const *name = lists[l]; *name; name++) all[n++] = *name;
     all[n] = NULL;
@@ -372,9 +369,9 @@ bool ig_exchange_read(ig_exchange *x) {
     if (!check_known(x) || !ig_field_model(x->call, x->body) || !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n))
         return false;
     x->n = (int)n;
-    if (x->api->is_infill && n != 1) return ig_refuse(x->call, 400, "n", "n other than 1 is not supported here");
+    if (x->api->is_native && n != 1) return ig_refuse(x->call, 400, "n", "n other than 1 is not supported here");
     return check_absent(x) &&
-           (x->api->is_chat || x->api->is_infill || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
+           (x->api->is_chat || x->api->is_native || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
            ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_length(x) &&
            read_ends(x) && read_prediction(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) &&
            read_logprobs(x) && read_cache(x) && ig_exchange_read_form(x) && read_chat(x);

@@ -108,12 +108,12 @@ const char *ig_choice_finish(const ig_choice *k) {
 }
 
 json_t *ig_exchange_usage(const ig_exchange *x) {
-    json_int_t prompt = 0, made = 0, cached = 0, drafted = 0, came = 0;
+    json_int_t prompt = 0, made = 0, cached = 0, expected = 0, came = 0;
     for (size_t i = 0; i < x->n_choices; i++) {
         const ig_choice *k = &x->choices[i];
         made += k->has_ended ? k->result.n_tokens : k->n_seen;
-        drafted += k->has_ended ? (json_int_t)k->result.stats.n_drafted : 0;
-        came += k->has_ended ? (json_int_t)k->result.stats.n_draft_hits : 0;
+        expected += k->has_ended ? (json_int_t)k->result.stats.n_expected : 0;
+        came += k->has_ended ? (json_int_t)k->result.stats.n_expected_hits : 0;
         cached += k->has_ended && i % (size_t)x->n == 0 ? k->result.n_cached : 0;
     }
     for (size_t p = 0; p < x->n_prompts; p++) prompt += x->prompts[p].n_ids;
@@ -122,7 +122,7 @@ json_t *ig_exchange_usage(const ig_exchange *x) {
     if (x->expected)
         json_object_set_new(
             usage, "completion_tokens_details",
-            json_pack("{s:I, s:I}", "accepted_prediction_tokens", came, "rejected_prediction_tokens", drafted - came));
+            json_pack("{s:I, s:I}", "accepted_prediction_tokens", came, "rejected_prediction_tokens", expected - came));
     return usage;
 }
 
@@ -211,7 +211,7 @@ static json_t *choice_json(ig_choice *k, size_t i) {
 }
 
 json_t *ig_exchange_json(ig_exchange *x) {
-    json_t *out = ig_exchange_head(x, x->api->is_chat ? "chat.completion" : "text_completion"), *choices = json_array();
+    json_t *out = ig_exchange_head(x, x->api->object), *choices = json_array();
     bool ok = true;
     for (size_t i = 0; i < x->n_choices; i++) ok &= json_array_append_new(choices, choice_json(&x->choices[i], i)) == 0;
     ok &= json_object_set_new(out, "choices", choices) == 0;

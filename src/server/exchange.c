@@ -59,7 +59,7 @@ static bool add_ids(ig_exchange *x, const json_t *list) {
 }
 
 /* A prompt that is a string, and what comes after the answer. */
-static bool read_infill(ig_exchange *x, const char *suffix) {
+static bool read_both_sides(ig_exchange *x, const char *suffix) {
     const json_t *v = ig_field(x->body, "prompt");
     if (!json_is_string(v)) return ig_refuse(x->call, 400, "prompt", "with a suffix the prompt must be a string");
     if (x->is_echo) return ig_refuse(x->call, 400, "echo", "echo: not together with a suffix");
@@ -71,11 +71,10 @@ static bool read_infill(ig_exchange *x, const char *suffix) {
                                             .n_after = strlen(suffix)});
 }
 
-/* A string, a list of tokens, or a list of several of these. */
-static bool read_prompts(ig_exchange *x) {
+bool ig_exchange_read_prompts(ig_exchange *x) {
     const char *suffix = NULL;
     if (!ig_field_text(x->call, x->body, "suffix", &suffix)) return false;
-    if (suffix && *suffix) return read_infill(x, suffix);
+    if (suffix && *suffix) return read_both_sides(x, suffix);
     const json_t *v = ig_field(x->body, "prompt"), *first = json_array_get(v, 0);
     bool is_one = json_is_string(v) || json_is_number(first);
     size_t n = is_one ? 1 : json_array_size(v);
@@ -144,7 +143,7 @@ static ig_exchange *open_exchange(ig_call *c, const ig_api *api) {
     name_exchange(x);
     x->given = ig_body_object(c);
     if (x->given) x->body = api->translate ? api->translate(c, x->given) : json_incref(x->given);
-    if (x->body && ig_exchange_read(x) && (api->is_chat ? read_messages(x) : api->read(x))) return x;
+    if (x->body && ig_exchange_read(x) && (api->read ? api->read(x) : read_messages(x))) return x;
     ig_exchange_close(x);
     return NULL;
 }
@@ -424,16 +423,16 @@ static void complete(ig_call *c, ig_exchange *x) {
         ig_reply_json(c, x->api->reply ? x->api->reply(x) : ig_exchange_json(x));
 }
 
-static const ig_api chat = {.prefix = "chatcmpl-", .is_chat = true},
-                    completions = {.prefix = "cmpl-", .read = read_prompts},
-                    infill = {.prefix = "cmpl-",
-                              .is_infill = true,
-                              .read = ig_infill_read,
-                              .reply = ig_infill_json,
-                              .tell = ig_infill_tell,
-                              .end = ig_infill_end};
+void ig_route_answers(ig_call *c) { complete(c, open_exchange(c, c->route->api)); }
 
-void ig_route_chat(ig_call *c) { complete(c, open_exchange(c, &chat)); }
-void ig_route_completions(ig_call *c) { complete(c, open_exchange(c, &completions)); }
-void ig_route_infill(ig_call *c) { complete(c, open_exchange(c, &infill)); }
-void ig_route_translated(ig_call *c) { complete(c, open_exchange(c, c->route->api)); }
+/* ---- OpenAI's ------------------------------------------------------------------------------------------ */
+
+static const char *const completions_fields[] = {"prompt", "echo", "suffix", NULL};
+
+const char *const ig_chat_fields[] = {IG_CONVERSATION_FIELDS, "top_logprobs", "reasoning_format", NULL};
+const ig_api ig_api_chat = {.prefix = "chatcmpl-", IG_API_OF_CHAT},
+             ig_api_completions = {.prefix = "cmpl-",
+                                   .object = "text_completion",
+                                   .chunk = "text_completion",
+                                   .fields = completions_fields,
+                                   .read = ig_exchange_read_prompts};

@@ -188,11 +188,16 @@ bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, 
     return *are_more || ig_refuse_error(c, field, &err);
 }
 
+/* It says how many there are, unless that is very many. */
 bool ig_tokens_of_prompt(ig_call *c, const char *field, const char *text, size_t n, int flags, ig_token_list *out) {
     size_t most = (size_t)ig_scheduler_ctx(c->server->scheduler);
+    size_t most_counted = most < IG_SERVER_NODES_MAX ? IG_SERVER_NODES_MAX : most;
     bool are_more;
-    return ig_tokens_up_to(c, field, text, n, flags, most, out, &are_more) &&
-           (!are_more || ig_refuse_long(c, field, 0));
+    if (!ig_tokens_up_to(c, field, text, n, flags, most_counted, out, &are_more)) return false;
+    if (!are_more && out->n <= most) return true;
+    size_t n_tokens = out->n;
+    empty(out);
+    return ig_refuse_long(c, field, n_tokens);
 }
 
 static bool is_inside_character(const char *at) { return (*at & 0xc0) == 0x80; }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Text between two others, as editors want it for code: the prompt of a model that has marks for that (FIM), for
- * "suffix" of completions and for /infill, which is llama-server's.
+ * "suffix" of completions and for /infill (native.c).
  */
 #include "server/parts.h"
 
@@ -10,10 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    SUFFIX_SHARE = 4, /* of what the context holds one part is for what follows, if that is so long */
-    EXTRAS_MAX = 1024
-};
+enum { SUFFIX_SHARE = 4 /* of what the context holds one part is for what follows, if that is so long */ };
 
 /* ---- marks ------------------------------------------------------------------------------------ */
 
@@ -57,7 +54,7 @@ static bool append(ig_token_list *to, size_t cap, const int32_t *v, size_t n) {
  * there is room for. */
 static bool add_extras(ig_exchange *x, const json_t *extras, const ig_infill_marks *m, size_t cap, ig_token_list *to) {
     size_t n = json_array_size(extras), first = n, used = 0;
-    ig_token_list all[EXTRAS_MAX];
+    ig_token_list all[IG_INFILL_EXTRAS_MAX];
     bool ok = true;
     if (cap <= to->n) return true;
     while (ok && first > 0) {
@@ -138,64 +135,4 @@ bool ig_infill_prompt(ig_exchange *x, const ig_infill *in) {
     if (!x->prompts) return ig_refuse(x->call, 500, NULL, "out of memory for a prompt");
     x->n_prompts = 1;
     return make(x, in, &x->prompts[0]) && add_ends(x, m);
-}
-
-/* ---- /infill ------------------------------------------------------------------------------------ */
-
-bool ig_infill_read(ig_exchange *x) {
-    const char *before = "", *after = "", *line = "";
-    const json_t *extras = ig_field(x->body, "input_extra");
-    int64_t most_ms = 0;
-    if (!ig_field_int(x->call, x->body, "t_max_predict_ms", -1, INT_MAX, &most_ms)) return false;
-    x->most_seconds = most_ms > 0 ? (double)most_ms / 1e3 : 0;
-    if (!ig_field_text(x->call, x->body, "input_prefix", &before) ||
-        !ig_field_text(x->call, x->body, "input_suffix", &after) || !ig_field_text(x->call, x->body, "prompt", &line))
-        return false;
-    if (extras && (!json_is_array(extras) || json_array_size(extras) > EXTRAS_MAX))
-        return ig_refuse(x->call, 400, "input_extra", "input_extra must be a list of at most %d texts", EXTRAS_MAX);
-    json_t *both = json_sprintf("%s%s", before, line);
-    bool ok = both || ig_refuse(x->call, 500, NULL, "out of memory for input_prefix");
-    ok = ok && ig_infill_prompt(x, &(ig_infill){.before_field = "input_prefix",
-                                                .before = json_string_value(both),
-                                                .n_before = json_string_length(both),
-                                                .after_field = "input_suffix",
-                                                .after = after,
-                                                .n_after = strlen(after),
-                                                .extras = extras});
-    json_decref(both);
-    return ok;
-}
-
-json_t *ig_infill_json(ig_exchange *x) {
-    const ig_choice *k = &x->choices[0];
-    const ig_request_result *r = &k->result;
-    const char *end = r->finish == IG_FINISH_END ? "eos" : r->finish == IG_FINISH_STOP ? "word" : "limit";
-    size_t n_text = x->only_reads ? 0 : k->n_text;
-    int n_tokens = x->only_reads ? 0 : r->n_tokens;
-    json_t *text = ig_text_stringn(k->text ? k->text : "", x->is_stream ? 0 : n_text); /* or else it has been told */
-    return json_pack("{s:i, s:o, s:b, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content", text,
-                     "stop", 1, "stop_type", end, "model", x->call->server->o->alias, "tokens_predicted", n_tokens,
-                     "tokens_evaluated", r->n_prompt, "tokens_cached", r->n_prompt + n_tokens, "truncated", 0,
-                     "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k),
-                     "infinigen", ig_choice_cost(k));
-}
-
-bool ig_infill_tell(ig_exchange *x, json_t *choice) {
-    bool is_last = json_is_string(json_object_get(choice, "finish_reason")), ok = true;
-    json_t *text = json_object_get(choice, "text");
-    if (is_last)
-        ok = ig_stream_event(x, NULL, ig_infill_json(x));
-    else if (!x->only_reads && json_string_length(text))
-        ok = ig_stream_event(
-            x, NULL,
-            json_pack("{s:i, s:O, s:b, s:i, s:i}", "index", 0, "content", text, "stop", 0, "tokens_predicted",
-                      x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids));
-    json_decref(choice);
-    return ok;
-}
-
-/* Nothing follows the event that says "stop". */
-bool ig_infill_end(ig_exchange *x) {
-    (void)x;
-    return true;
 }

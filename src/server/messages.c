@@ -195,7 +195,7 @@ static json_t *refusal(const ig_refusal *r) {
 static bool fail(ig_exchange *x, const ig_refusal *r) { return ig_stream_event(x, "error", refusal(r)); }
 
 const ig_api ig_api_messages = {.prefix = "msg_",
-                                .is_chat = true,
+                                IG_API_OF_CHAT,
                                 .translate = ig_messages_body,
                                 .reply = reply,
                                 .tell = tell_chunk,

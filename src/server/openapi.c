@@ -62,7 +62,7 @@ static const char sampling[] =
     "{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}},\"ignore_eos\":" BOOL
     ",\"min_tokens\":" WHOLE("0", "2147483647") ",\"stop_token_ids\":{\"type\":[\"array\",\"null\"],"
     "\"maxItems\":1024,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}}"
-    ",\"include_stop_str_in_output\":" BOOL ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"max_completion_tokens\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{\"include_usage\":" BOOL
+    ",\"include_stop_str_in_output\":" BOOL ",\"n_predict\":" WHOLE("-1", "2147483647") ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"max_completion_tokens\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{\"include_usage\":" BOOL
     ",\"continuous_usage_stats\":" BOOL "}" OTHERS ",\"return_tokens_as_token_ids\":" BOOL ",\"cache_salt\":" TEXT
     ",\"response_format\":{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],\"properties\":{\"type\":{\"enum\":"
     "[\"text\",\"json_object\",\"json_schema\"]},\"schema\":" OBJECT ",\"json_schema\":" OBJECT "}" OTHERS
@@ -84,12 +84,15 @@ static const char completions_body[] =
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","
     "\"minItems\":1,\"maxItems\":128,\"items\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens")
     "]}}]},\"echo\":" BOOL ",\"suffix\":" TEXT ",\"logprobs\":{\"oneOf\":[" WHOLE("0", "20") ",{\"const\":false}]}}" OTHERS;
+static const char native_body[] =
+    "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"prompt\":{\"oneOf\":[{\"type\":\"string\","
+    "\"minLength\":1}," SCHEMA("Tokens") "]},\"t_max_predict_ms\":" WHOLE(
+        "-1", "2147483647") ",\"model\":" SCHEMA("Model") "}" OTHERS;
 static const char infill_body[] =
     "{\"type\":\"object\",\"properties\":{\"input_prefix\":" TEXT ",\"input_suffix\":" TEXT ",\"prompt\":" TEXT
     ",\"input_extra\":{\"type\":[\"array\",\"null\"],\"maxItems\":1024,\"items\":{\"type\":\"object\",\"required\":"
     "[\"text\"],\"properties\":{\"filename\":{\"type\":\"string\"},\"text\":{\"type\":\"string\"}}}}"
-    ",\"n_predict\":" WHOLE("-1", "2147483647") ",\"t_max_predict_ms\":" WHOLE(
-        "-1", "2147483647") ",\"model\":" SCHEMA("Model") "}" OTHERS;
+    ",\"t_max_predict_ms\":" WHOLE("-1", "2147483647") ",\"model\":" SCHEMA("Model") "}" OTHERS;
 static const char tokenize_body[] =
     "{\"type\":\"object\",\"properties\":{\"content\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"}"
     "," CONVERSATION ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL ",\"parse_special\":" BOOL
@@ -123,17 +126,18 @@ static const char messages_body[] =
     ",\"top_p\":" NUMBER("0", "1") ",\"top_k\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL "}" OTHERS;
 
 static json_t *body_of(const ig_route *r) {
-    const char *text = r->handle == ig_route_chat             ? chat_body
+    const char *text = r->api == &ig_api_chat                 ? chat_body
                        : r->api == &ig_api_messages           ? messages_body
                        : r->api == &ig_api_responses          ? responses_body
-                       : r->handle == ig_route_completions    ? completions_body
-                       : r->handle == ig_route_infill         ? infill_body
+                       : r->api == &ig_api_completions        ? completions_body
+                       : r->api == &ig_api_native             ? native_body
+                       : r->api == &ig_api_infill             ? infill_body
                        : r->handle == ig_route_tokenize       ? tokenize_body
                        : r->handle == ig_route_detokenize     ? detokenize_body
                        : r->handle == ig_route_apply_template ? template_body
                                                               : "{\"type\":\"object\"}";
     json_t *schema = json_loads(text, 0, NULL), *common = json_loads(sampling, 0, NULL);
-    if (r->handle == ig_route_chat || r->handle == ig_route_completions || r->handle == ig_route_infill)
+    if (r->handle == ig_route_answers && !r->api->translate)
         json_object_update_missing(json_object_get(schema, "properties"), common);
     json_decref(common);
     return json_pack("{s:b, s:{s:{s:o}}}", "required", 1, "content", "application/json", "schema", schema);
@@ -169,7 +173,7 @@ static json_t *responses_of(const ig_route *r) {
             json_object_set_new(all, errors[i].status,
                                 json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", errors[i].what, "content",
                                           "application/json", "schema", "$ref", "#/components/schemas/Error"));
-    if (r->handle == ig_route_chat || r->handle == ig_route_translated || r->handle == ig_route_completions)
+    if (r->handle == ig_route_answers)
         json_object_set_new(json_object_get(json_object_get(all, "200"), "content"), "text/event-stream",
                             json_object());
     return all;

@@ -500,6 +500,8 @@ typedef struct ig_exchange {
 
 void ig_exchange_cancel(ig_exchange *x);
 /* Cancels what is not finished. */
+/* A string, a list of tokens, or a list of several of these in "prompt"; false: refused. */
+bool ig_exchange_read_prompts(ig_exchange *x);
 void ig_exchange_close(ig_exchange *x);
 /* Reads what is common to both kinds; false: refused. */
 bool ig_exchange_read(ig_exchange *x);
@@ -510,22 +512,18 @@ void ig_form_literal(FILE *to, const char *text, size_t n);
 
 /* ---- text between two others (infill.c) ----------------------------------------------------------- */
 
+enum { IG_INFILL_EXTRAS_MAX = 1024 };
+
 typedef struct ig_infill {
     const char *before, *after, *before_field, *after_field;
     size_t n_before, n_after;
-    const json_t *extras; /* other texts; NULL: none */
+    const json_t *extras; /* other texts, at most IG_INFILL_EXTRAS_MAX; NULL: none */
 } ig_infill;
 
 /* -1 for those that a model does not have. */
 void ig_infill_find(ig_infill_marks *out, const ig_model *model);
 /* The prompt for it; false: refused. */
 bool ig_infill_prompt(ig_exchange *x, const ig_infill *in);
-/* The same of a body of /infill, and its reply. */
-bool ig_infill_read(ig_exchange *x);
-json_t *ig_infill_json(ig_exchange *x);
-/* Its events, as ig_api has them. */
-bool ig_infill_tell(ig_exchange *x, json_t *choice);
-bool ig_infill_end(ig_exchange *x);
 
 /* ---- its reply (choice_json.c, stream.c) -------------------------------------------------------------------- */
 
@@ -548,12 +546,9 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out);
 
 /* ---- routes ---------------------------------------------------------------------------------------------------- */
 
-void ig_route_chat(ig_call *c);
-void ig_route_infill(ig_call *c);
-void ig_route_translated(ig_call *c); /* by the route's API */
+void ig_route_answers(ig_call *c); /* by the route's API */
 void ig_route_count_tokens(ig_call *c);
 void ig_route_input_tokens(ig_call *c);
-void ig_route_completions(ig_call *c);
 void ig_route_embeddings(ig_call *c);
 void ig_route_models(ig_call *c);
 void ig_route_health(ig_call *c);

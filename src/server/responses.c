@@ -282,7 +282,7 @@ static void close_items(ig_exchange *x) {
 }
 
 const ig_api ig_api_responses = {.prefix = "resp_",
-                                 .is_chat = true,
+                                 IG_API_OF_CHAT,
                                  .translate = ig_responses_body,
                                  .reply = reply,
                                  .tell = tell_chunk,

@@ -49,7 +49,7 @@ bool ig_stream_event(ig_exchange *x, const char *name, json_t *value) {
 
 static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
     if (x->api->tell) return x->api->tell(x, choice);
-    json_t *chunk = ig_exchange_head(x, x->api->is_chat ? "chat.completion.chunk" : "text_completion");
+    json_t *chunk = ig_exchange_head(x, x->api->chunk);
     json_t *choices = json_array();
     if (choice) json_array_append_new(choices, choice);
     json_object_set_new(chunk, "choices", choices);

@@ -56,6 +56,19 @@ def test_zero_byte(chat):
     assert status == 1 and out.startswith(b"/help") and err.count(b"contains a zero byte: it is left out") == 2
 
 
+@pytest.mark.parametrize("flags, typed", (("-p one", "one"), ("-f FILE", "one"), ("-f FILE -p two", '"""\none\n\ntwo\n"""')))
+def test_first_message(chat, tmp_path, flags, typed):
+    """Of the flags is as if it had been typed."""
+    (tmp_path / "file").write_text("one\n")
+    flags = flags.replace("FILE", str(tmp_path / "file")).split()
+    status, out, err = chat("-n", "8", *flags, messages=["three"])
+    assert status == 0 and out and err == b""
+    assert out == chat("-n", "8", messages=[typed, "three"])[1]
+    assert chat("-n", "8", "-p", "/exit", messages=["three"])[1].count(b"\n") >= 2  # no command
+    status, _, err = chat("-f", tmp_path / "none", messages=["three"])
+    assert status == 1 and "No such file" in one_line(err)
+
+
 # ---- channels -----------------------------------------------------------------------------------------------
 
 

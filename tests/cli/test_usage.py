@@ -152,7 +152,7 @@ def test_no_verb(program):
     (["run", "-m", "x", "--n-predic", "3"], "did you mean --n-predict"),
     (["run", "-m", "x", "-temp", "3"], "unknown option '-temp'; did you mean --temp"),
     (["run", "-m", "x", "--size", "1G"], "unknown option '--size'"),
-    (["chat", "-m", "x", "-p", "hi"], "no option '-p' here, only with run, tokenize, bench "),
+    (["inspect", "-m", "x", "-p", "hi"], "no option '-p' here, only with run, chat, tokenize, bench "),
     (["run", "-m", "", "-p", "y"], "-m: '' is empty"),
     (["run", "-m", "x", "-p", "y", "-c", "-1"], r"\(tokens the context holds"),
     (["run", "-p", "x"], "no model given"),
@@ -244,6 +244,8 @@ def test_usage_errors(program, args, message):
     (["bench", "-b", "2048"], "the size of a prompt's steps is -ub"),
     (["run", "--prompt-cache", "x.bin"], "'--prompt-cache x.bin' is llama.cpp's: here --kv-store DIR keeps what prompts"),
     (["bench", "-mmp", "0"], "'-mmp 0' is llama.cpp's: here weights are mapped"),
+    (["serve", "--kv-cache-dtype", "fp8"], "--kv-type q8 keeps keys and values in 8 bits"),
+    (["run", "--speculative-config", "x"], "--draft N guesses what the text has said before"),
     (["serve", "--seed", "5"], "'--seed 5' is llama.cpp's: here requests carry it"),
     (["run", "-ngl"], "-ngl needs a value"),
 ])
@@ -255,6 +257,23 @@ def test_flags_of_llama_cpp(program, args, message):
     status, _, err = program("run", "-fa", "on", "-ngl", "99", "-no-cnv", "-st", "-t", "2", "-tb", "2", "-p", "y", "-m", "x",
                              "--max-new-tokens", "3")
     assert status == 1 and "x: no such file" in one_line(err)
+
+
+@pytest.mark.parametrize("flags, reason", (("--kv-policy h2o", "by the policy h2o"), ("--kv-limit 50%", "with --kv-limit"),
+                                           ("--audit 4", "with --audit"), ("--kv-policy infinigen-osdi24", "infinigen-osdi24")))
+def test_where_nothing_is_computed_ahead(program, tmp_path, flags, reason):
+    model = make_model(tmp_path / "model")
+    status, out, err = program("run", "-m", model, "-p", "one", "-n", 4, *flags.split(), "--draft", 5)
+    assert status == 2 and out == b"" and reason in one_line(err)
+    plain = program("run", "-m", model, "-p", "one", "-n", 4, "--temp", 0, "--draft", 0)
+    assert program("run", "-m", model, "-p", "one", "-n", 4, "--temp", 0, "--draft-max", 64) == plain
+
+
+def test_input_that_is_not_read(program, tmp_path):
+    model, warning = make_model(tmp_path / "model"), b"standard input is not read: -f - puts it before the text"
+    for flags, warns in ((("-p", "one"), True), (("-p", "one", "-f", "-"), False)):
+        assert (warning in program("run", "-v", "-m", model, *flags, "-n", 2, stdin="two")[2]) == warns
+    assert warning not in program("run", "-v", "-m", model, "-p", "one", "-n", 2, stdin="")[2]
 
 
 @pytest.mark.parametrize("args, message", [

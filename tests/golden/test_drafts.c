@@ -53,7 +53,7 @@ static void guesses_change_nothing(void **state) {
         assert_memory_equal(&st.selected_share, &alone.selected_share, sizeof st.selected_share);
         assert_memory_equal(&st.fetched_share, &alone.fetched_share, sizeof st.fetched_share);
         assert_memory_equal(&st.block_share, &alone.block_share, sizeof st.block_share);
-        assert_true(alone.n_drafted == 0 && st.n_draft_hits <= st.n_drafted);
+        assert_true(alone.n_drafted == 0 && st.n_draft_hits <= st.n_drafted && !st.n_expected);
         assert_true(may_guess(&kinds[k]) ? st.n_draft_hits > 0 && st.n_draft_hits < st.n_drafted : !st.n_drafted);
         close_pair(&p);
     }
@@ -159,7 +159,11 @@ static void expected_answers(void **state) {
             wrong[i] = any(N_VOCAB);
         }
         assert_memory_equal(ids + N_PROMPT, answer, sizeof answer);
-        if (way >= 0) n_hits[way] = stats(s).n_draft_hits;
+        ig_session_stats st = stats(s);
+        if (way >= 0) n_hits[way] = st.n_draft_hits;
+        assert_true(st.n_expected_hits <= st.n_draft_hits && st.n_expected_hits <= st.n_expected);
+        assert_true(way != 0 || st.n_expected_hits > N - N / 8);
+        assert_true(way >= 0 || !st.n_expected);
         ig_sampler_close(sampler);
         ig_session_close(s);
     }

@@ -74,6 +74,16 @@ class Server:
         assert events[-1] == "data: [DONE]"
         return [json.loads(e[6:]) for e in events[:-1]]
 
+    def native_events(self, path, body):
+        """As llama-server streams what is not OpenAI's: nothing follows the event that says "stop"."""
+        status, text, headers = self.ask(path, {**body, "stream": True})
+        assert status == 200 and headers["content-type"].startswith("text/event-stream")
+        found = [e for e in text.split("\n\n") if e and not e.startswith(":")]
+        assert all(e.startswith("data: {") for e in found)
+        found = [json.loads(e[6:]) for e in found]
+        assert [e["stop"] for e in found] == [False] * (len(found) - 1) + [True]
+        return found
+
     def named_events(self, path, body):
         """The events of a stream whose names are the types that they tell of."""
         status, text, headers = self.ask(path, {**body, "stream": True})

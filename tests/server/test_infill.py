@@ -92,26 +92,15 @@ def test_only_reading(coder):
     assert coder.ask("/infill", {**ask, "n_predict": 3})[1]["timings"]["cache_n"] >= 64
 
 
-def events(server, body):
-    """As llama-server streams what is not OpenAI's: nothing follows the event that says "stop"."""
-    status, text, headers = server.ask("/infill", {**body, "stream": True})
-    assert status == 200 and headers["content-type"].startswith("text/event-stream")
-    found = [e for e in text.split("\n\n") if e and not e.startswith(":")]
-    assert all(e.startswith("data: {") for e in found)
-    found = [json.loads(e[6:]) for e in found]
-    assert [e["stop"] for e in found] == [False] * (len(found) - 1) + [True]
-    return found
-
-
 def test_streams(coder):
     ask = {"input_prefix": "one two", "input_suffix": " three", "n_predict": 30, **HOW}
     whole = coder.ask("/infill", ask)[1]
-    told = events(coder, ask)
+    told = coder.native_events("/infill", ask)
     assert len(told) > 1 and "".join(e["content"] for e in told) == whole["content"]
     same = "tokens_predicted", "tokens_evaluated", "stop_type", "has_new_line", "model"
     assert told[-1]["content"] == "" and [told[-1][k] for k in same] == [whole[k] for k in same]
     assert all(0 < e["tokens_predicted"] <= 30 and e["tokens_evaluated"] == whole["tokens_evaluated"] for e in told)
-    only, = events(coder, {**ask, "n_predict": 0})
+    only, = coder.native_events("/infill", {**ask, "n_predict": 0})
     assert only["content"] == "" and only["tokens_predicted"] == 0
 
 
@@ -120,7 +109,7 @@ def test_time_is_limited(coder):
     for text, is_cut in (("\n", True), ("a", False)):
         (token,) = ids(coder, text)
         ask = {"input_prefix": "a", "n_predict": 200, "logit_bias": {str(token): 100}, "t_max_predict_ms": 1, **HOW}
-        for reply in (coder.ask("/infill", ask)[1], events(coder, ask)[-1]):
+        for reply in (coder.ask("/infill", ask)[1], coder.native_events("/infill", ask)[-1]):
             assert reply["stop_type"] == "limit" and reply["has_new_line"] == is_cut
             assert (reply["tokens_predicted"] < 200) == is_cut
 

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Completions and texts between two others (/infill) as llama-server has its own: one answer, and a reply that is flat.
+ */
+#include "server/api.h"
+
+#include <string.h>
+
+/* ---- prompts -------------------------------------------------------------------------------------- */
+
+/* Beside those that are read what clients send, and would change little or nothing. */
+#define IDLE "samplers", "t_max_prompt_ms", "t_max_predict_ms", "n_indent", "response_fields", "cache_prompt", "id_slot"
+
+static bool read_one(ig_exchange *x) {
+    if (!ig_exchange_read_prompts(x)) return false;
+    return x->n_prompts == 1 || ig_refuse(x->call, 400, "prompt", "prompt must be one: /v1/completions takes several");
+}
+
+static bool read_both_sides(ig_exchange *x) {
+    const char *before = "", *after = "", *line = "";
+    const json_t *extras = ig_field(x->body, "input_extra");
+    if (!ig_field_text(x->call, x->body, "input_prefix", &before) ||
+        !ig_field_text(x->call, x->body, "input_suffix", &after) || !ig_field_text(x->call, x->body, "prompt", &line))
+        return false;
+    if (extras && (!json_is_array(extras) || json_array_size(extras) > IG_INFILL_EXTRAS_MAX))
+        return ig_refuse(x->call, 400, "input_extra", "input_extra must be a list of at most %d texts",
+                         IG_INFILL_EXTRAS_MAX);
+    json_t *both = json_sprintf("%s%s", before, line);
+    bool ok = both || ig_refuse(x->call, 500, NULL, "out of memory for input_prefix");
+    ok = ok && ig_infill_prompt(x, &(ig_infill){.before_field = "input_prefix",
+                                                .before = json_string_value(both),
+                                                .n_before = json_string_length(both),
+                                                .after_field = "input_suffix",
+                                                .after = after,
+                                                .n_after = strlen(after),
+                                                .extras = extras});
+    json_decref(both);
+    return ok;
+}
+
+/* ---- replies -------------------------------------------------------------------------------------- */
+
+static json_t *reply(ig_exchange *x) {
+    const ig_choice *k = &x->choices[0];
+    const ig_request_result *r = &k->result;
+    const char *why = r->finish == IG_FINISH_END ? "eos" : r->finish == IG_FINISH_STOP ? "word" : "limit";
+    const char *word = r->finish == IG_FINISH_STOP ? x->stops[r->stop] : "";
+    size_t n_text = x->only_reads ? 0 : k->n_text;
+    int n_tokens = x->only_reads ? 0 : r->n_tokens;
+    json_t *text = ig_text_stringn(k->text ? k->text : "", x->is_stream ? 0 : n_text); /* or else it has been told */
+    return json_pack("{s:i, s:o, s:b, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content", text,
+                     "stop", 1, "stop_type", why, "stopping_word", word, "model", x->call->server->o->alias,
+                     "tokens_predicted", n_tokens, "tokens_evaluated", r->n_prompt, "tokens_cached",
+                     r->n_prompt + n_tokens, "truncated", 0, "has_new_line",
+                     k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k), "infinigen",
+                     ig_choice_cost(k));
+}
+
+static bool tell(ig_exchange *x, json_t *choice) {
+    bool is_last = json_is_string(json_object_get(choice, "finish_reason")), ok = true;
+    json_t *text = json_object_get(choice, "text");
+    if (is_last)
+        ok = ig_stream_event(x, NULL, reply(x));
+    else if (!x->only_reads && json_string_length(text))
+        ok = ig_stream_event(
+            x, NULL,
+            json_pack("{s:i, s:O, s:b, s:i, s:i}", "index", 0, "content", text, "stop", 0, "tokens_predicted",
+                      x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids));
+    json_decref(choice);
+    return ok;
+}
+
+/* Nothing follows the event that says "stop". */
+static bool end(ig_exchange *x) {
+    (void)x;
+    return true;
+}
+
+static const char *const native_fields[] = {"prompt", IDLE, NULL}, *const infill_fields[] = {
+                                                                       "prompt",      "input_prefix", "input_suffix",
+                                                                       "input_extra", IDLE,           NULL};
+
+const ig_api ig_api_native = {.prefix = "cmpl-",
+                              .fields = native_fields,
+                              .is_native = true,
+                              .read = read_one,
+                              .reply = reply,
+                              .tell = tell,
+                              .end = end},
+             ig_api_infill = {.prefix = "cmpl-",
+                              .fields = infill_fields,
+                              .is_native = true,
+                              .read = read_both_sides,
+                              .reply = reply,
+                              .tell = tell,
+                              .end = end};

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completions as llama-server has its own (/completion)."""
+from conftest import words
+from serving import TEXT, served, server
+
+PATH = "/completion"
+
+
+def test_is_the_text_of_a_completion(server):
+    ask = {"prompt": words(40, 3), "temperature": 0, "ignore_eos": True}
+    wanted = server.ask(TEXT, {**ask, "max_tokens": 12})[1]
+    status, reply, _ = server.ask(PATH, {**ask, "n_predict": 12, "cache_prompt": True, "samplers": ["top_k"], "id_slot": -1})
+    assert status == 200 and reply["content"] == wanted["choices"][0]["text"]
+    assert reply["stop"] and reply["stop_type"] == "limit" and reply["stopping_word"] == "" and not reply["truncated"]
+    assert (reply["tokens_evaluated"], reply["tokens_predicted"]) == (wanted["usage"]["prompt_tokens"], 12)
+    assert server.ask(TEXT, {**ask, "n_predict": 12})[1]["choices"] == wanted["choices"]
+    ids = server.ask("/tokenize", {"content": ask["prompt"], "add_special": True})[1]["tokens"]
+    assert server.ask(PATH, {**ask, "prompt": ids, "n_predict": 12})[1]["content"] == reply["content"]
+    word = reply["content"][4:6]
+    stopped = server.ask(PATH, {**ask, "n_predict": 12, "stop": [word]})[1]
+    assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", word)
+    assert stopped["content"] == reply["content"][:reply["content"].index(word)]
+
+
+def test_ends_with_the_context(server):
+    reply = server.ask(PATH, {"prompt": words(40, 3), "temperature": 0, "ignore_eos": True})[1]
+    assert reply["tokens_evaluated"] + reply["tokens_predicted"] == 2048 and reply["stop_type"] == "limit"
+
+
+def test_only_reads(server):
+    prompt = words(200, 9)
+    reply = server.ask(PATH, {"prompt": prompt, "n_predict": 0})[1]
+    assert reply["content"] == "" and reply["tokens_predicted"] == 0 and reply["tokens_evaluated"] > 100
+    assert server.ask(PATH, {"prompt": prompt, "n_predict": 2})[1]["timings"]["cache_n"] >= 64
+
+
+def test_streams(server):
+    ask = {"prompt": words(40, 3), "temperature": 0, "ignore_eos": True, "n_predict": 12}
+    whole = server.ask(PATH, ask)[1]
+    found = server.native_events(PATH, ask)
+    assert len(found) > 1 and "".join(e["content"] for e in found) == whole["content"]
+    assert found[-1]["tokens_predicted"] == 12
+
+
+def test_what_it_does_not_take(server):
+    for field, body in (("prompt", {"prompt": ["a", "b"]}), ("prompt", {}), ("n", {"prompt": "a", "n": 2}),
+                        ("input_prefix", {"prompt": "a", "input_prefix": "b"}), ("n_probs", {"prompt": "a", "n_probs": 3}),
+                        ("n_predict", {"prompt": "a", "n_predict": -3})):
+        status, reply, _ = server.ask(PATH, body)
+        assert status == 400 and reply["error"]["param"] == field, body
