@@ -324,28 +324,35 @@ static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stor
         gemm_q8(m, row_begin, row_end, ig_unpack_##type##_avx512, tiles_##f);          \
     }
 
+/* Tiles of so many columns of a stored panel. */
+#define FEW(type, n)                                        \
+    case n:                                                 \
+        tile_stored(panel, m, column, t, stored_##type, n); \
+        return n;
+
 /* widest: columns of a tile of a stored panel, as many as registers can take. */
-#define PANELS(type, widest, f, unpack, ...)                                                                   \
-    GEMM(type, f, unpack, __VA_ARGS__)                                                                         \
-    static void expand_##type(char *to, int half, const char *stored, int n_in) {                              \
-        expand(to, half, stored, n_in, stored_##type, f);                                                      \
-    }                                                                                                          \
-    static int few_##type(const char *panel, const ig_matmul *m, int column, const tile_out *t, int n_cols) {  \
-        const int width = n_cols >= widest ? widest : n_cols >= 8 ? 8 : n_cols >= 4 ? 4 : n_cols >= 2 ? 2 : 1; \
-        if (width == widest)                                                                                   \
-            tile_stored(panel, m, column, t, stored_##type, widest);                                           \
-        else if (width == 8)                                                                                   \
-            tile_stored(panel, m, column, t, stored_##type, 8);                                                \
-        else if (width == 4)                                                                                   \
-            tile_stored(panel, m, column, t, stored_##type, 4);                                                \
-        else if (width == 2)                                                                                   \
-            tile_stored(panel, m, column, t, stored_##type, 2);                                                \
-        else                                                                                                   \
-            tile_stored(panel, m, column, t, stored_##type, 1);                                                \
-        return width;                                                                                          \
-    }                                                                                                          \
-    void ig_panels_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {                           \
-        multiply_stored(m, row_begin, row_end, few_##type, expand_##type, tiles_##f);                          \
+#define PANELS(type, widest, f, unpack, ...)                                                                  \
+    GEMM(type, f, unpack, __VA_ARGS__)                                                                        \
+    static void expand_##type(char *to, int half, const char *stored, int n_in) {                             \
+        expand(to, half, stored, n_in, stored_##type, f);                                                     \
+    }                                                                                                         \
+    static int few_##type(const char *panel, const ig_matmul *m, int column, const tile_out *t, int n_cols) { \
+        switch (n_cols >= widest ? widest : ig_min_int(n_cols, 8)) {                                          \
+            FEW(type, 1)                                                                                      \
+            FEW(type, 2)                                                                                      \
+            FEW(type, 3)                                                                                      \
+            FEW(type, 4)                                                                                      \
+            FEW(type, 5)                                                                                      \
+            FEW(type, 6)                                                                                      \
+            FEW(type, 7)                                                                                      \
+            FEW(type, 8)                                                                                      \
+            default:                                                                                          \
+                tile_stored(panel, m, column, t, stored_##type, widest);                                      \
+                return widest;                                                                                \
+        }                                                                                                     \
+    }                                                                                                         \
+    void ig_panels_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {                          \
+        multiply_stored(m, row_begin, row_end, few_##type, expand_##type, tiles_##f);                         \
     }
 
 PANELS(q4_0, STORED_COLS, signed32, unpack_pairs, load8_q4_0, load_q4_0, 18, 8)

@@ -9,6 +9,7 @@
 #ifndef IG_KERNEL_MATMUL_GEMV_AVX2_H
 #define IG_KERNEL_MATMUL_GEMV_AVX2_H
 
+#include "base/compiler.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
 #include "kernel/quant_avx2.h"
@@ -76,7 +77,7 @@ static inline void run_rows(const ig_matmul *m, int row_begin, int row_end, row_
     for (int r = row_begin; r < row_end; r++)
         for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
             float sums[MAX_COLS];
-            n_cols = m->n_cols - c >= 4 ? 4 : m->n_cols - c >= 2 ? 2 : 1;
+            n_cols = ig_min_int(m->n_cols - c, MAX_COLS);
             row(m, (const uint8_t *)m->w + (size_t)r * m->row_bytes, c, n_cols, sums);
             for (int i = 0; i < n_cols; i++) m->out[(size_t)(c + i) * m->out_stride + (size_t)r] = sums[i];
         }
@@ -87,6 +88,8 @@ static inline void run_rows(const ig_matmul *m, int row_begin, int row_end, row_
     static void row_##type(const ig_matmul *m, const uint8_t *w, int c0, int n_cols, float *sums) { \
         if (n_cols == 4)                                                                            \
             row(m, w, c0, 4, sums, __VA_ARGS__);                                                    \
+        else if (n_cols == 3)                                                                       \
+            row(m, w, c0, 3, sums, __VA_ARGS__);                                                    \
         else if (n_cols == 2)                                                                       \
             row(m, w, c0, 2, sums, __VA_ARGS__);                                                    \
         else                                                                                        \

@@ -211,7 +211,7 @@ static rows tile_at(const ig_matmul *m, int r, int n_rows, int c) {
     return t;
 }
 
-/* Rows by fours with one column, by twos with more; columns by fours and twos. */
+/* Rows by fours with one column, by twos with more; columns by fours, and what is left. */
 #define GEMV(type, tile, ...)                                                           \
     static void tile_##type(const ig_matmul *m, int r, int n_rows, int c, int n_cols) { \
         rows t = tile_at(m, r, n_rows, c);                                              \
@@ -219,12 +219,16 @@ static rows tile_at(const ig_matmul *m, int r, int n_rows, int c) {
             tile(m, t, 4, 1, __VA_ARGS__);                                              \
         else if (n_rows == 2 && n_cols == 4)                                            \
             tile(m, t, 2, 4, __VA_ARGS__);                                              \
+        else if (n_rows == 2 && n_cols == 3)                                            \
+            tile(m, t, 2, 3, __VA_ARGS__);                                              \
         else if (n_rows == 2 && n_cols == 2)                                            \
             tile(m, t, 2, 2, __VA_ARGS__);                                              \
         else if (n_rows == 2)                                                           \
             tile(m, t, 2, 1, __VA_ARGS__);                                              \
         else if (n_cols == 4)                                                           \
             tile(m, t, 1, 4, __VA_ARGS__);                                              \
+        else if (n_cols == 3)                                                           \
+            tile(m, t, 1, 3, __VA_ARGS__);                                              \
         else if (n_cols == 2)                                                           \
             tile(m, t, 1, 2, __VA_ARGS__);                                              \
         else                                                                            \
@@ -239,7 +243,7 @@ static void run_tiles(const ig_matmul *m, int row_begin, int row_end,
     for (int r = row_begin, n_rows; r < row_end; r += n_rows) {
         n_rows = row_end - r >= 4 && m->n_cols == 1 ? 4 : row_end - r >= 2 ? 2 : 1;
         for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
-            n_cols = m->n_cols - c >= 4 ? 4 : m->n_cols - c >= 2 ? 2 : 1;
+            n_cols = ig_min_int(m->n_cols - c, MAX_COLS);
             tile(m, r, n_rows, c, n_cols);
         }
     }
