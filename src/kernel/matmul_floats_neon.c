@@ -70,6 +70,8 @@ INLINE void gemv_floats(const ig_matmul *m, int row_begin, int row_end, load_fn 
             n_cols = columns_at_once(m->n_cols - c);
             if (n_cols == COLUMNS)
                 row_floats(m, r, c, COLUMNS, load, bytes);
+            else if (n_cols == 3)
+                row_floats(m, r, c, 3, load, bytes);
             else if (n_cols == 2)
                 row_floats(m, r, c, 2, load, bytes);
             else
@@ -133,7 +135,7 @@ INLINE void gemm_floats(const ig_matmul *m, int row_begin, int row_end, load_fn 
                 unpack_floats((float *)m->scratch + h * FLOAT_SLICE * GROUP_ROWS, m, r + h * GROUP_ROWS, row_end, first,
                               n, load, bytes);
             for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
-                n_cols = columns_at_once(m->n_cols - c);
+                n_cols = even_columns_at_once(m->n_cols - c);
                 if (n_cols == COLUMNS)
                     tile_floats(m, r, row_end, c, COLUMNS, first, n);
                 else if (n_cols == 2)

@@ -12,6 +12,7 @@
 #ifndef IG_KERNEL_MATMUL_NEON_H
 #define IG_KERNEL_MATMUL_NEON_H
 
+#include "base/compiler.h"
 #include "kernel/dot_neon.h"
 #include "kernel/lanes_neon.h"
 #include "kernel/parts.h"
@@ -53,7 +54,9 @@ typedef struct format {
     X(IQ4_XS, iq4_xs, 136, 8, 1, 0) \
     X(MXFP4, mxfp4, 17, 1, 1, 0)
 
-static inline int columns_at_once(int n_left) { return n_left >= COLUMNS ? COLUMNS : n_left >= 2 ? 2 : 1; }
+static inline int columns_at_once(int n_left) { return ig_min_int(n_left, COLUMNS); }
+/* Of kernels that take columns by twos. */
+static inline int even_columns_at_once(int n_left) { return n_left >= COLUMNS ? COLUMNS : n_left >= 2 ? 2 : 1; }
 
 static inline ig_q8 column_q8(const ig_matmul *m, int c) {
     return ig_q8_view((const char *)m->act + (size_t)c * m->act_stride, m->n_in);
@@ -102,6 +105,8 @@ INLINE void gemv_quantised(const ig_matmul *m, int row_begin, int row_end, const
             n_cols = columns_at_once(m->n_cols - c);
             if (n_cols == COLUMNS)
                 row_quantised(m, r, c, COLUMNS, f, dot);
+            else if (n_cols == 3)
+                row_quantised(m, r, c, 3, f, dot);
             else if (n_cols == 2)
                 row_quantised(m, r, c, 2, f, dot);
             else
@@ -225,7 +230,7 @@ INLINE void gemm_quantised(const ig_matmul *m, int row_begin, int row_end, const
             unpack_group((char *)m->scratch + (size_t)h * group_bytes(f, m->n_in), m, r + h * GROUP_ROWS, row_end, f,
                          s);
         for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
-            n_cols = columns_at_once(m->n_cols - c);
+            n_cols = even_columns_at_once(m->n_cols - c);
             if (n_cols == COLUMNS)
                 tile_quantised(m, r, row_end, c, COLUMNS, f, s);
             else if (n_cols == 2)
