@@ -374,8 +374,8 @@ const ig_cli_option ig_cli_option_table[] = {
      "let the system page keys and values in and out of a mapped file, to compare with, with --kv-ram; on a GPU let "
      "its driver, without",
      CACHE, IG_KIND_FLAG, AT(kv_map), NULL, 0, 0, NULL},
-    {"--kv-disk", "SIZE", "most disk space for keys and values (default: what the context needs)", CACHE, IG_KIND_SIZE,
-     AT(kv_disk), NULL, 0, 0, NULL},
+    {"--kv-disk", "SIZE", "most disk space for keys and values, those in RAM too (default: what the context needs)",
+     CACHE, IG_KIND_SIZE, AT(kv_disk), NULL, 0, 0, NULL},
     {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", CACHE, IG_KIND_TEXT,
      AT(kv_disk_path), NULL, 0, 0, NULL},
     {"--kv-store", "DIR",

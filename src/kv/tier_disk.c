@@ -295,8 +295,9 @@ static void start_places(disk *d, uint32_t index, size_t n) {
 /* Slots for n blocks that the file has room for. */
 static ig_status take_slots(disk *d, ig_slot *slots, size_t n, ig_error *err) {
     if (!ig_slot_table_find(&d->slots, slots, n, d->slots.n_slots))
-        return ig_fail(err, IG_E_LIMIT, "KV spill file in %s: full at its limit of %llu bytes", d->file.directory,
-                       (unsigned long long)d->file.cap);
+        return ig_fail(err, IG_E_LIMIT,
+                       "KV spill file in %s: full at its limit of %llu bytes; what is in RAM lies there, too",
+                       d->file.directory, (unsigned long long)d->file.cap);
     ig_slot last = 0;
     for (size_t i = 0; i < n; i++)
         if (slots[i] > last) last = slots[i];

@@ -317,7 +317,7 @@ def test_limit_of_the_stores_size(spill, tmp_path):
 
 def test_full_tier(spill, folder):
     check_failure(spill, spill.program(*spill.on_disk(spill.run(), folder), "--kv-disk", "1M"),
-                  "full at its limit of 1048576 bytes", folder)
+                  "full at its limit of 1048576 bytes; what is in RAM lies there, too", folder)
 
 
 @pytest.mark.parametrize("options, message", (("size=1m", "No space left on device"), ("ro", "Read-only file system")))
