@@ -35,7 +35,7 @@
 #define STORE "--kv-store DIR keeps what prompts have computed"
 #define NO_DRAFT "no second model drafts tokens, but --draft N guesses what the text has said before: leave it out"
 #define TEXTS_ONLY "models are given texts only"
-#define REQUESTS "requests carry it, as max_tokens, stop and seed: leave it out"
+#define REQUESTS "requests carry it, as stop and seed: leave it out"
 #define MODELS "-m takes a file, a directory, or a name that 'infinigen fetch' lists"
 #define NO_SERVER "'infinigen serve' is the server"
 #define NO_EMBEDDING "there are no embeddings and no ranking"
@@ -164,8 +164,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     /* the server */
     {"--metrics, --slots, --cache-prompt, --ui, --webui", SERVE, NONE, "*", NULL, NULL, 0},
     {"--threads-http, -sps, --slot-prompt-similarity, -ctxcp, --ctx-checkpoints", SERVE, VALUE, "*", NULL, NULL, 0},
-    {"-n, --predict, --n-predict, --logit-bias, -s, --seed, -r, --reverse-prompt", SERVE, VALUE, NULL, NULL, REQUESTS,
-     0},
+    {"--logit-bias, -s, --seed, -r, --reverse-prompt", SERVE, VALUE, NULL, NULL, REQUESTS, 0},
     {"-cram, --cache-ram", SERVE, VALUE, NULL, NULL,
      "--kv-ram limits what is kept in RAM of earlier prompts too, --kv-disk the rest", 0},
     {"--cache-reuse", SERVE, VALUE, "0", NULL, "prompts share what they begin with, and nothing after it", 0},

@@ -54,6 +54,7 @@ static int listen_options(ig_server_options *s, const ig_cli_options *o) {
                              .key_file = o->api_key_file,
                              .origins = o->allowed_origins,
                              .any_model = o->any_model,
+                             .n_predict = o->predict,
                              .shows_thoughts = strcmp(o->reasoning_format, "none") == 0,
                              .limits = {.body_bytes = o->max_body,
                                         .connections = o->max_connections,

@@ -317,7 +317,8 @@ static bool read_stream(ig_exchange *x) {
 static bool read_length(ig_exchange *x) {
     static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens"}; /* the last one decides */
     bool is_native = x->api->is_native;
-    int64_t most = x->api->is_chat || is_native ? -1 : 16, most_ms = 0; /* -1: to the end of the context */
+    int64_t own = x->api->is_chat || is_native ? -1 : 16, most_ms = 0; /* -1: to the end of the context */
+    int64_t most = x->call->server->o->n_predict > 0 ? x->call->server->o->n_predict : own;
     const char *name = names[0];
     for (int i = 0; i < 3; i++) {
         if (!ig_field_int(x->call, x->body, names[i], -1, INT_MAX, &most)) return false;

@@ -51,6 +51,7 @@ typedef struct ig_server_options {
     ig_sampler_options sampler; /* of requests, but for what they say themselves */
     const char *alias;          /* the model's name for clients */
     bool any_model;             /* they may call it by any other */
+    int n_predict;              /* most tokens of an answer whose request does not say; 0 or less: as its API has it */
     bool shows_thoughts;        /* a reasoning model's are in its answers; else they are told apart */
     const json_t *variables;    /* of chat templates, where a request does not say otherwise; NULL: none */
     ig_model *model;

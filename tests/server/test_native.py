@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completions as llama-server has its own (/completion)."""
 from conftest import words
-from serving import TEXT, served, server
+from serving import CHAT, TEXT, Server, served, server, user
 
 PATH = "/completion"
 
@@ -48,3 +48,14 @@ def test_what_it_does_not_take(server):
                         ("n_predict", {"prompt": "a", "n_predict": -3})):
         status, reply, _ = server.ask(PATH, body)
         assert status == 400 and reply["error"]["param"] == field, body
+
+
+def test_answers_that_nobody_limits(program, served):
+    """Have what the server's -n says."""
+    ask = {"prompt": words(40, 3), "temperature": 0, "ignore_eos": True}
+    with Server(program, served, "-c", 512, "-n", 5) as s:
+        assert s.ask(PATH, ask)[1]["tokens_predicted"] == 5
+        for path, body in ((TEXT, ask), (CHAT, {**ask, "prompt": None, "messages": user("one")})):
+            assert s.ask(path, body)[1]["usage"]["completion_tokens"] == 5
+            assert s.ask(path, {**body, "max_tokens": 9})[1]["usage"]["completion_tokens"] == 9
+            assert s.ask(path, {**body, "max_tokens": 9, "n_predict": 3})[1]["usage"]["completion_tokens"] == 9
