@@ -90,20 +90,35 @@ void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *v
     }
 }
 
-/* They are not all in RAM: piece by piece. */
-static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views) {
+/* The views of a token after which `behind` more were kept: it sees as many rows fewer. */
+static void look_back(const ig_step *step, const ig_kv_view *from, int behind, ig_kv_view *to) {
+    for (int h = 0; h < step->heads.n_kv_heads; h++) to[h] = from[h], to[h].n -= behind;
+}
+
+/* They are not all in RAM: piece by piece, of a prompt or of n_jobs tokens that are decoded behind each other, of which
+ * `last` is the last one. Each job has views of its own. */
+static ig_status attend_streaming(const ig_step *step, const ig_segment *last, ig_attention *jobs, int n_jobs) {
     ig_head_shape shape = step->heads;
-    int n = seg->first + seg->n;
-    job->rows = IG_ROWS_IN_ORDER;
-    job->carry = step->x->carry;
-    for (job->begin = 0; job->begin < n; job->begin = job->end) {
-        job->end = n - job->begin < IG_ATTEND_UNIT ? n : job->begin + IG_ATTEND_UNIT;
+    int n = last->first + last->n, first = 0;
+    ig_kv_view *views = (ig_kv_view *)jobs[n_jobs - 1].views;
+    for (int i = 0; i < n_jobs; i++) {
+        jobs[i].rows = IG_ROWS_IN_ORDER;
+        jobs[i].carry = step->x->carry + (size_t)i * ig_attend_carry_floats(&shape, 0, n);
+    }
+    for (int begin = 0; begin < n; begin += IG_ATTEND_UNIT) {
         ig_step_lap(step->x, IG_STEP_ATTEND);
-        ig_status s = ig_kv_stream(seg->seq->kv, step->layer, job->begin, n, views, seg->err);
+        ig_status s = ig_kv_stream(last->seq->kv, step->layer, begin, n, views, last->err);
         ig_step_lap(step->x, IG_STEP_WAIT);
         if (s) return s;
-        step->dev->ops->attend(step->dev, &shape, job, 1);
-        s = step->dev->ops->finish(step->dev, seg->err);
+        while (n - (n_jobs - 1 - first) <= begin) first++; /* it has seen all of its rows */
+        for (int i = first; i < n_jobs; i++) {
+            int behind = n_jobs - 1 - i;
+            if (behind) look_back(step, views, behind, (ig_kv_view *)jobs[i].views);
+            jobs[i].begin = begin;
+            jobs[i].end = ig_min_int(n - behind, begin + IG_ATTEND_UNIT);
+        }
+        step->dev->ops->attend(step->dev, &shape, jobs + first, n_jobs - first);
+        s = step->dev->ops->finish(step->dev, last->err);
         if (s) return s;
     }
     return IG_OK;
@@ -112,7 +127,7 @@ static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig
 ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views) {
     ig_head_shape shape = step->heads;
     job->views = views;
-    if (!ig_kv_in_ram(seg->seq->kv, step->layer, 0)) return attend_streaming(step, seg, job, views);
+    if (!ig_kv_in_ram(seg->seq->kv, step->layer, 0)) return attend_streaming(step, seg, job, 1);
     ig_step_all_views(step, seg, views);
     step->dev->ops->attend(step->dev, &shape, job, 1);
     return step->dev->ops->finish(step->dev, seg->err);
@@ -189,23 +204,54 @@ static bool has_rest(const ig_step *step, const ig_segment *seg) {
                          : ig_step_selects(step, seg);
 }
 
+/* Whether the segment has queries whose attention is asked for now. */
+static bool attends(const ig_step *step, const ig_segment *seg, bool dense) {
+    return !seg->status && seg->dense == dense && !seg->alone && seg->row + seg->n > step->first_row;
+}
+
+/* Whether not all rows that the segment wants can be in RAM at once. */
+static bool streams(const ig_step *step, const ig_segment *seg) {
+    int first;
+    if (ig_step_selects(step, seg)) return false;
+    pick_of(step, seg, ig_step_chosen(seg), 0, &first);
+    return !ig_kv_in_ram(seg->seq->kv, step->layer, first);
+}
+
+/* Attention of segment s, whose rows are not all in RAM, and of those before `end` that decode later tokens of its
+ * sequence, as many as there is scratch for: their rows pass by once. */
+static void stream_together(ig_step *step, int s, int end) {
+    ig_segment *seg = &step->segments[s], *last = seg;
+    size_t each = ig_attend_carry_floats(&step->heads, 0, seg->first + IG_STEP_ROWS);
+    int n = 0, most = seg->dense ? 1 : (int)(step->x->carry_floats / each);
+    ig_segment *taken[IG_STEP_ROWS];
+    for (int i = s; i < end && n < IG_STEP_ROWS && (n < most || !n); i++) {
+        ig_segment *next = &step->segments[i];
+        if (next->seq != seg->seq || !attends(step, next, seg->dense)) continue;
+        step->x->jobs[n] = ig_step_job(step, next, ig_step_views(step, i));
+        taken[n++] = last = next;
+        if (seg->dense) break;
+    }
+    ig_status status = attend_streaming(step, last, step->x->jobs, n);
+    for (int i = 0; i < n; i++) taken[i]->status = status, taken[i]->streamed = true;
+}
+
 /* Attention of those of segments [begin, end) that are prompts, or decode steps, from x->q to x->out. */
 static void attend(ig_step *step, int begin, int end, bool dense) {
     jobs all = {.run = step->dev->ops->attend};
+    for (int s = begin; s < end; s++) step->segments[s].streamed = false;
     for (int s = begin; s < end; s++) {
         ig_segment *seg = &step->segments[s];
-        if (seg->status || seg->dense != dense || seg->alone || seg->row + seg->n <= step->first_row) continue;
+        if (!attends(step, seg, dense) || seg->streamed) continue;
+        if (streams(step, seg)) {
+            flush(step, &all);
+            stream_together(step, s, end);
+            continue;
+        }
         ig_kv_view *views = ig_step_views(step, s);
         ig_attention job = ig_step_job(step, seg, views);
         ig_rest rest = ig_step_rest(step, seg, 0);
         if (has_rest(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
         if (seg->begun) job.rows = IG_ROWS_LEFT, job.carry = seg->begun;
-        int first;
-        pick_of(step, seg, ig_step_chosen(seg), 0, &first);
-        if (!ig_step_selects(step, seg) && !ig_kv_in_ram(seg->seq->kv, step->layer, first)) {
-            seg->status = attend_streaming(step, seg, &job, views);
-            continue;
-        }
         add_job(step, &all, &job, see_chosen(step, seg, views));
     }
     flush(step, &all);

@@ -52,7 +52,8 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     if (need->drops) x->keep = ig_space_host(a, (size_t)s->n_kv_heads * n_ctx * sizeof *x->keep);
     if (!need->streams) return;
     size_t prefill = ig_attend_carry_floats(s, need->max_rows, 0), decode = ig_attend_carry_floats(s, 0, need->n_ctx);
-    x->carry = ig_space_device(a, (prefill > decode ? prefill : decode) * sizeof(float));
+    x->carry_floats = prefill > decode ? prefill : decode;
+    x->carry = ig_space_device(a, x->carry_floats * sizeof(float));
     x->begun_floats = decode + ig_attend_carry_floats(s, 0, BEGUN_ENTRIES);
     x->begun = ig_space_device(a, x->begun_floats * sizeof(float));
 }

@@ -32,6 +32,7 @@ typedef struct ig_segment {
     int row;             /* of its first token in the batch; the forward pass says */
     const float *logits; /* of its last token, or of all where it decodes; ig_forward_last_logits() says */
     bool alone;          /* what it wants of this layer was not to be had together with what others want */
+    bool streamed;       /* its rows of this layer have passed by, with those of another token */
     float *begun;        /* the device's: sums over rows of this layer that were there before the others; NULL: none */
 } ig_segment;
 
@@ -88,8 +89,9 @@ typedef struct ig_step_scratch {
     int32_t *keep;      /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
     float *dense;       /* [2][n_heads][head_dim] of an audit: dense attention, and the step's own */
     ig_cache_audit *audits; /* [n_heads] of an audit */
-    float *carry;           /* the device's: attention over rows that come in pieces; NULL without a disk tier */
-    float *begun;           /* [begun_floats] the device's: of segments that attend before all is there; or NULL */
+    float *carry; /* [carry_floats] the device's: attention over rows that come in pieces; NULL without a disk tier */
+    size_t carry_floats;
+    float *begun; /* [begun_floats] the device's: of segments that attend before all is there; or NULL */
     size_t begun_floats;
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_scratch] of the threads, and of lists that are cut into tasks */
