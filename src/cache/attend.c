@@ -3,6 +3,9 @@
  * A layer's attention: what was chosen is fetched, wherever it lies, and attended to; and what is guessed of the next
  * layer is read ahead.
  */
+#include <assert.h>
+#include <limits.h>
+
 #include "cache/step_parts.h"
 
 /* ---- fetch and attend ------------------------------------------------------------ */
@@ -127,7 +130,7 @@ static ig_status attend_streaming(const ig_step *step, const ig_segment *last, i
 ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views) {
     ig_head_shape shape = step->heads;
     job->views = views;
-    if (!ig_kv_in_ram(seg->seq->kv, step->layer, 0)) return attend_streaming(step, seg, job, 1);
+    if (!ig_kv_in_ram(seg->seq->kv, step->layer, 0, INT_MAX)) return attend_streaming(step, seg, job, 1);
     ig_step_all_views(step, seg, views);
     step->dev->ops->attend(step->dev, &shape, job, 1);
     return step->dev->ops->finish(step->dev, seg->err);
@@ -209,12 +212,15 @@ static bool attends(const ig_step *step, const ig_segment *seg, bool dense) {
     return !seg->status && seg->dense == dense && !seg->alone && seg->row + seg->n > step->first_row;
 }
 
-/* Whether not all rows that the segment wants can be in RAM at once. */
+/* Whether the segment's rows pass by, since not all of them can be in RAM at once: those of a prompt, or of a decode
+ * step that wants all. A window was brought there. */
 static bool streams(const ig_step *step, const ig_segment *seg) {
     int first;
     if (ig_step_selects(step, seg)) return false;
     pick_of(step, seg, ig_step_chosen(seg), 0, &first);
-    return !ig_kv_in_ram(seg->seq->kv, step->layer, first);
+    bool are_there = ig_kv_in_ram(seg->seq->kv, step->layer, first, ig_step_entries(step, seg, 0).n_slots);
+    assert(are_there || first == 0);
+    return !are_there;
 }
 
 /* Attention of segment s, whose rows are not all in RAM, and of those before `end` that decode later tokens of its
@@ -226,7 +232,7 @@ static void stream_together(ig_step *step, int s, int end) {
     ig_segment *taken[IG_STEP_ROWS];
     for (int i = s; i < end && n < IG_STEP_ROWS && (n < most || !n); i++) {
         ig_segment *next = &step->segments[i];
-        if (next->seq != seg->seq || !attends(step, next, seg->dense)) continue;
+        if (next->seq != seg->seq || !attends(step, next, seg->dense) || !streams(step, next)) continue;
         step->x->jobs[n] = ig_step_job(step, next, ig_step_views(step, i));
         taken[n++] = last = next;
         if (seg->dense) break;
@@ -284,6 +290,7 @@ static void attend_alone(ig_step *step, int s) {
     ig_kv_want want = want_of(step, seg, ig_step_chosen(seg));
     seg->alone = false;
     seg->begun = NULL;
+    if (seg->status) return; /* as a token before it has */
     if (want.n_picks) seg->status = ig_kv_load(want.kv, step->layer, want.picks, want.n_picks, seg->err);
     ig_step_lap(step->x, IG_STEP_WAIT);
     attend(step, s, s + 1, false);

@@ -5,6 +5,7 @@
  */
 #include "cache/step_parts.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +116,7 @@ static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_
     float *weights = step->x->weights;
     if (each) shape.n_kv_heads = shape.n_heads;
     memset(weights, 0, (size_t)shape.n_kv_heads * stride * sizeof(float));
-    if (ig_kv_in_ram(kv, step->layer, 0)) {
+    if (ig_kv_in_ram(kv, step->layer, 0, INT_MAX)) {
         ig_step_all_views(step, seg, views);
         if (each) spread(&step->heads, views);
         step->dev->ops->weigh(step->dev, &shape, job, 0, n, weights, stride);

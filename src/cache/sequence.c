@@ -164,7 +164,7 @@ static void replay_head(void *arg, int task, int thread) {
     ig_kv *kv = r->seq->kv;
     int n_heads = r->seq->codec.heads.all.n_kv_heads, layer = task / n_heads, head = task % n_heads;
     (void)thread;
-    if (ig_policy_is_dense(r->seq->policy, layer) || !ig_kv_in_ram(kv, layer, r->begin)) return;
+    if (ig_policy_is_dense(r->seq->policy, layer) || !ig_kv_in_ram(kv, layer, r->begin, INT_MAX)) return;
     ig_entries e = ig_kv_entries(kv, layer, head);
     ig_kv_view view = ig_kv_fetch(kv, layer, head, e.slot, 0, e.n);
     show_rows(r, layer, head, &view);
@@ -197,7 +197,7 @@ ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_
     if (first >= n_tokens || !p->ops->append) return IG_OK;
     dev->ops->parallel(dev, n_layers * seq->codec.heads.all.n_kv_heads, replay_head, &all);
     for (int l = 0; !status && l < n_layers; l++)
-        if (!ig_policy_is_dense(p, l) && !ig_kv_in_ram(seq->kv, l, first))
+        if (!ig_policy_is_dense(p, l) && !ig_kv_in_ram(seq->kv, l, first, INT_MAX))
             status = replay_layer(seq, dev, l, first, n_tokens, err);
     return status;
 }

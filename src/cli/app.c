@@ -269,14 +269,24 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
 
 /* Why nothing can be computed ahead, where that is so. */
 static const char *what_has_no_draft(const ig_cli_options *o) {
-    return o->kv_limit.n                ? "with --kv-limit"
-           : o->reuse_answers           ? "with --reuse-answers"
-           : o->kv_trace                ? "with --kv-trace"
-           : o->audit || o->audit_trace ? "with --audit"
-           : has_policy(o, "h2o")       ? "by the policy h2o"
-           : has_policy(o, "infinigen-osdi24")
-               ? "by the policy infinigen-osdi24"
-               : "on a GPU, and by models whose layers share keys or carry large states";
+    const struct {
+        bool is_so;
+        const char *text;
+    } all[] = {
+        {o->kv_limit.n, "with --kv-limit"},
+        {o->reuse_answers, "with --reuse-answers"},
+        {o->kv_trace, "with --kv-trace"},
+        {o->audit || o->audit_trace, "with --audit"},
+        {o->batch == 1, "with --batch-size 1"},
+        {o->speculate && strcmp(o->speculate, "paper") == 0, "with --speculate paper"},
+        {has_policy(o, "h2o"), "by the policy h2o"},
+        {has_policy(o, "infinigen-osdi24"), "by the policy infinigen-osdi24"},
+        {true, "on a GPU, by models whose layers share keys or carry large states, and in contexts of millions"},
+    };
+    const char *text = NULL;
+    for (size_t i = 0; !text; i++)
+        if (all[i].is_so) text = all[i].text;
+    return text;
 }
 
 int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options) {

@@ -2,11 +2,12 @@
  *
  * Scans: attention over all of a layer, which is read in passing where it is not in RAM.
  */
+#include "base/compiler.h"
 #include "kv/memory_parts.h"
 
-bool ig_kv_in_ram(const ig_kv *kv, int layer, int first) {
+bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int end) {
     const ig_kv_memory *m = kv->memory;
-    int n = ig_kv_entries(kv, layer, 0).n_slots;
+    int n = ig_min_int(end, ig_kv_entries(kv, layer, 0).n_slots);
     if (!m->tier) return true;
     for (int t = 0; t < ig_kv_tables_of(m, layer); t++)
         for (size_t b = (size_t)first >> m->shift; b < ig_kv_blocks_for(m, n); b++)

@@ -79,8 +79,8 @@ ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int
 
 /* Between the halves of a load(): whether anything is being waited for. */
 bool ig_kv_is_loading(const ig_kv *kv);
-/* Whether every block of a layer is in RAM, from the one of slot `first` on. */
-bool ig_kv_in_ram(const ig_kv *kv, int layer, int first);
+/* Whether all blocks of a layer with slots [first, end) are in RAM, as far as there are such slots. */
+bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int end);
 /* Views [n_kv_heads] of tokens [begin, begin + IG_ATTEND_UNIT) of n, which last until the next call but one; begin is a
  * multiple of IG_ATTEND_UNIT. Meanwhile the piece that follows is read. */
 ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views, ig_error *err);

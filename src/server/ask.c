@@ -296,6 +296,7 @@ static bool read_logprobs(ig_exchange *x) {
         if (top && !wanted) return ig_refuse(x->call, 400, "top_logprobs", "top_logprobs wants logprobs to be true");
         if (wanted) n = top;
     }
+    if (n >= 0 && x->api->is_native) return ig_refuse(x->call, 400, "logprobs", "logprobs: not supported here");
     x->n_top = (int)n;
     x->ask.has_scores = n >= 0;
     x->ask.n_top = n > 0 ? (int)n : 0;

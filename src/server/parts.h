@@ -499,9 +499,9 @@ typedef struct ig_exchange {
 } ig_exchange;
 
 void ig_exchange_cancel(ig_exchange *x);
-/* Cancels what is not finished. */
 /* A string, a list of tokens, or a list of several of these in "prompt"; false: refused. */
 bool ig_exchange_read_prompts(ig_exchange *x);
+/* Cancels what is not finished. */
 void ig_exchange_close(ig_exchange *x);
 /* Reads what is common to both kinds; false: refused. */
 bool ig_exchange_read(ig_exchange *x);

@@ -125,6 +125,53 @@ static void a_guess_that_fails(void **state) {
     assert_true(n_spoilt > 4);
 }
 
+/* Sessions of one cache, whose share of RAM is so small that what a step's tokens want of a layer does not fit
+ * together.
+ */
+static void in_little_ram(void **state) {
+    static const kind some[] = {{"infinigen", "f16", true, 0}, {"full", "q8", true, 0}, {"window", "f16", true, 0}};
+    static pair p[MOST];
+    uint64_t n_hits = 0;
+    (void)state;
+    for (size_t k = 0; k < IG_COUNT(some); k++) {
+        ig_error err = {0};
+        ig_cache *cache;
+        ig_session_options o = ig_session_defaults();
+        o.n_ctx = n_ctx;
+        o.n_batch = N_BATCH;
+        o.cache.policy = some[k].policy;
+        o.cache.memory.type = some[k].type;
+        o.cache.budget = 0.15;
+        ig_session_options alone = o;
+        o.n_draft = n_draft;
+        o.cache.memory.n_sessions = MOST;
+        o.cache.memory.disk_path = folder;
+        o.cache.memory.disk_bytes = 64 << 20;
+        o.cache.memory.ram_bytes = 1;
+        assert_int_equal(ig_cache_open(&cache, model, &o, &err), IG_E_LIMIT);
+        o.cache.memory.ram_bytes = least_in(&err);
+        expect_ok(ig_cache_open(&cache, model, &o, &err), &err);
+        o.shared = cache;
+        for (int i = 0; i < MOST; i++) {
+            p[i] = (pair){.together = open_session(&o), .alone = open_session(&alone)};
+            restart(&p[i], n_ctx - 100 - any(20));
+        }
+        for (int i = 0; i < TIMES(60); i++) {
+            step_some(p, MOST);
+            pair *one = &p[any(MOST)];
+            if (any(8) == 0 && one->n > 40) cut_both(one, one->n - 1 - any(30));
+        }
+        for (int i = 0; i < MOST; i++) {
+            ig_session_stats st = stats(p[i].together);
+            n_hits += st.n_draft_hits;
+            assert_int_equal(st.used_entries, stats(p[i].alone).used_entries);
+            close_pair(&p[i]);
+        }
+        ig_cache_close(cache);
+    }
+    assert_true(n_hits > 50);
+}
+
 /* An answer that is expected as it comes, in part, or not at all. */
 static void expected_answers(void **state) {
     enum { N = 60, N_PROMPT = 40 };
@@ -182,6 +229,9 @@ int main(void) {
         MODEL(guesses_change_nothing, "qwen3moe"),
         MODEL(guesses_change_nothing, "deepseek2"),
         MODEL(guesses_change_nothing, "gemma3"),
+        MODEL(in_little_ram, "llama31"),
+        MODEL(in_little_ram, "mistral"),
+        MODEL(in_little_ram, "glm4-lite"),
         MODEL(among_others, "llama31"),
         MODEL(among_others, "mistral"),
         MODEL(among_others, "qwen3.5"),
