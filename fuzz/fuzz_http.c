@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzz target: a request as it comes from a socket. Its head is read, it is decided who may enter, and the fields of
- * its body are checked, of a chat if the path ends with "chat/completions". Chunks are read where the head says so.
+ * its body are checked, as the end of the path says whose they are. Chunks are read where the head says so.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -61,13 +61,25 @@ static void check_refusal(const ig_call *c) {
     json_decref(told);
 }
 
+static const ig_api *api_of(const char *path) {
+    static const struct {
+        const char *end;
+        const ig_api *api;
+    } all[] = {{"chat/completions", &ig_api_chat}, {"/completion", &ig_api_native}, {"/infill", &ig_api_infill}};
+    size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t n_end = strlen(all[i].end);
+        if (n >= n_end && strcmp(path + n - n_end, all[i].end) == 0) return all[i].api;
+    }
+    return &ig_api_completions;
+}
+
 static void check_body(ig_call *c) {
-    static const ig_api chat = {.is_chat = true}, completions = {.is_chat = false};
-    size_t n = strlen(c->head->path), n_chat = strlen("chat/completions");
+    size_t n = strlen(c->head->path);
     ig_exchange *x = calloc(1, sizeof *x);
     if (!x) exit(1);
     x->call = c;
-    x->api = n >= n_chat && strcmp(c->head->path + n - n_chat, "chat/completions") == 0 ? &chat : &completions;
+    x->api = api_of(c->head->path);
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->changed, NULL);
     x->body = ig_body_object(c);

@@ -3,10 +3,10 @@
  * A layer's attention: what was chosen is fetched, wherever it lies, and attended to; and what is guessed of the next
  * layer is read ahead.
  */
+#include "cache/step_parts.h"
+
 #include <assert.h>
 #include <limits.h>
-
-#include "cache/step_parts.h"
 
 /* ---- fetch and attend ------------------------------------------------------------ */
 
