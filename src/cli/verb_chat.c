@@ -451,12 +451,14 @@ static int talk(conversation *c, const ig_cli_text *first) {
     if (!reader) return ig_cli_complain(c->app.o, "out of memory");
     c->is_terminal = ig_cli_reader_is_terminal(reader);
     if (c->is_terminal) printf("%s. /help lists the commands.\n", c->app.info.name[0] ? c->app.info.name : c->app.path);
-    if (first->data) answer_message(c, first->data, first->n);
-    for (bool goes_on = ig_cli_interrupted() != SIGTERM; goes_on;) {
-        const char *message;
-        ig_cli_read got = ig_cli_reader_next(reader, &message);
-        goes_on =
-            got == IG_READ_INTERRUPTED || (got == IG_READ_MESSAGE && hear(c, message, ig_cli_reader_length(reader)));
+    for (bool goes_on = true, is_first = first->data; goes_on; is_first = false) {
+        const char *message = first->data;
+        ig_cli_read got = is_first ? IG_READ_MESSAGE : ig_cli_reader_next(reader, &message);
+        if (is_first)
+            answer_message(c, message, first->n);
+        else
+            goes_on = got == IG_READ_INTERRUPTED ||
+                      (got == IG_READ_MESSAGE && hear(c, message, ig_cli_reader_length(reader)));
         if (got != IG_READ_INTERRUPTED && !ig_cli_interrupted()) continue;
         if (!c->is_terminal || ig_cli_interrupted() == SIGTERM) {
             c->code = IG_EXIT_INTERRUPTED;

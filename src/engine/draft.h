@@ -5,10 +5,9 @@
  * back. What comes out is the same.
  *
  * A guess is that the text goes on as it did where it last said the same: what follows the longest run of tokens that
- * is also the end of the text ("prompt lookup": Saxena 2023; Yang et al., "Inference with Reference", 2023), or of what
- * somebody expects to come. How often
- * that comes true is counted for each length of a run, whether anything is computed of it or not; with what steps cost
- * that says how many tokens are worth guessing.
+ * is also the end of the text ("prompt lookup": Saxena 2023; Yang et al., "Inference with Reference", 2023), in the
+ * text itself or in what the caller expects to come. How often that comes true is counted for each length of a run,
+ * whether anything is computed of it or not; with what steps cost that says how many tokens are worth guessing.
  */
 #ifndef IG_ENGINE_DRAFT_H
 #define IG_ENGINE_DRAFT_H

@@ -135,7 +135,7 @@ void ig_kv_begin_step(ig_kv_memory *m);
  * each other: load() waits for that of its own. */
 ig_status ig_kv_prefetch_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err);
 /* Brings the blocks that sequences of this memory want into RAM, where they stay at least until the next load(). If it
- * fails, it fails for all; each by itself may still have room for what it wants, or be whole. */
+ * fails, it fails for all; the caller may then load for each by itself, for which there may be room still. */
 ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err);
 /* The same in two halves: the first starts to read, the second waits. In between nothing else is asked of the memory.
  * Where the first has failed there is no second. */

@@ -76,9 +76,8 @@ static bool end(ig_exchange *x) {
     return true;
 }
 
-static const char *const native_fields[] = {"prompt", IDLE, NULL}, *const infill_fields[] = {
-                                                                       "prompt",      "input_prefix", "input_suffix",
-                                                                       "input_extra", IDLE,           NULL};
+static const char *const native_fields[] = {"prompt", IDLE, NULL};
+static const char *const infill_fields[] = {"prompt", "input_prefix", "input_suffix", "input_extra", IDLE, NULL};
 
 const ig_api ig_api_native = {.prefix = "cmpl-",
                               .fields = native_fields,

@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import termios
 import time
 
@@ -67,6 +68,19 @@ def test_first_message(chat, tmp_path, flags, typed):
     assert chat("-n", "8", "-p", "/exit", messages=["three"])[1].count(b"\n") >= 2  # no command
     status, _, err = chat("-f", tmp_path / "none", messages=["three"])
     assert status == 1 and "No such file" in one_line(err)
+
+
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
+def test_first_answer_is_stopped(program, talker, number):
+    """Then a script's conversation is over."""
+    p = program.start("chat", "-m", talker, "-t", "1", "--temp", "0", "-p", "one", *LONG_ANSWER, "-c", "16000", stdin=subprocess.PIPE)
+    try:
+        assert p.stdout.read(1)
+        p.send_signal(number)
+        assert p.wait(timeout=20) == 130  # though nothing ends its standard input
+    finally:
+        p.kill()
+        p.communicate()
 
 
 # ---- channels -----------------------------------------------------------------------------------------------
