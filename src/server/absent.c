@@ -4,7 +4,7 @@
  * value asks for nothing; what nobody knows is passed over, and its name is logged once.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #ifndef IG_SERVER_ANSWERS_H
 #define IG_SERVER_ANSWERS_H
 
-#include "server/parts.h"
+#include "server/exchange.h"
 
 enum {
     IG_TOOL_MARK_BYTES = 256,

@@ -3,7 +3,7 @@
  * Connections: one thread takes them, and each gets a thread of its own, which a slow client holds up and nobody else.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/call.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * Fields of a request's body, each of the type that it must have: what is wrong is refused by name.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/call.h"
 
 #include <math.h>
 #include <stdio.h>

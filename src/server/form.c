@@ -3,7 +3,7 @@
  * The form that a request wants its answers to have, as a grammar: in OpenAI's words, in llama.cpp's and in vLLM's.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>

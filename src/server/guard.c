@@ -3,7 +3,7 @@
  * Who may ask: keys, and what tells a browser that was led here by a foreign page (Host and Origin).
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/call.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

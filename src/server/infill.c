@@ -3,7 +3,7 @@
  * Text between two others, as editors want it for code: the prompt of a model that has marks for that (FIM), for
  * "suffix" of completions and for /infill (native.c).
  */
-#include "server/parts.h"
+#include "server/exchange.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Where the server listens: an address, a socket in the file system, or a socket that was handed over.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/state.h"
 
 #include <errno.h>
 #include <fcntl.h>

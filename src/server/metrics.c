@@ -3,7 +3,7 @@
  * What the server counts, in Prometheus' text format.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/call.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * policy names, so that nothing else can run in it.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/call.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * that gets the record wants to show it.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/exchange.h"
 
 #include <arpa/inet.h>
 #include <string.h>

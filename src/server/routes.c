@@ -3,7 +3,7 @@
  * The routes that compute nothing: what the server is, its model, its tokens.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "server/parts.h"
+#include "server/state.h"
 
 /* ---- Landlock: files ------------------------------------------------------------------------ */
 

@@ -6,7 +6,7 @@
  * has sent a request is never dropped without a reply.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/exchange.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * wait for the client.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/wire.h"
 
 #include <errno.h>
 #include <poll.h>
