@@ -43,6 +43,10 @@ static ig_kv_want want_of(const ig_step *step, const ig_segment *seg, const ig_s
     return want;
 }
 
+static ig_attending *attending(const ig_step *step, const ig_segment *seg) {
+    return &step->x->attending[seg - step->segments];
+}
+
 /* Whether the segment is a decode step that goes on. */
 static bool decodes(const ig_segment *seg) { return !seg->dense && !seg->status; }
 
@@ -58,7 +62,7 @@ static void load_together(ig_step *step, int s, load_fn load) {
     ig_segment *one = NULL;
     for (int i = s; i < step->n_segments; i++) {
         ig_segment *seg = &step->segments[i];
-        if (!decodes(seg) || seg->alone || ig_kv_memory_of(seg->seq->kv) != m) continue;
+        if (!decodes(seg) || attending(step, seg)->alone || ig_kv_memory_of(seg->seq->kv) != m) continue;
         ig_kv_want want = want_of(step, seg, ig_step_chosen(seg));
         if (!want.n_picks) continue;
         wants[n++] = want;
@@ -68,8 +72,8 @@ static void load_together(ig_step *step, int s, load_fn load) {
     ig_status status = load(m, step->layer, wants, n, n == 1 ? one->err : NULL);
     if (n == 1) one->status = status;
     for (int i = s; n > 1 && status && i < step->n_segments; i++) {
-        ig_segment *seg = &step->segments[i];
-        seg->alone = decodes(seg) && ig_kv_memory_of(seg->seq->kv) == m;
+        const ig_segment *seg = &step->segments[i];
+        attending(step, seg)->alone = decodes(seg) && ig_kv_memory_of(seg->seq->kv) == m;
     }
 }
 
@@ -209,7 +213,7 @@ static bool has_rest(const ig_step *step, const ig_segment *seg) {
 
 /* Whether the segment has queries whose attention is asked for now. */
 static bool attends(const ig_step *step, const ig_segment *seg, bool dense) {
-    return !seg->status && seg->dense == dense && !seg->alone && seg->row + seg->n > step->first_row;
+    return !seg->status && seg->dense == dense && !attending(step, seg)->alone && seg->row + seg->n > step->first_row;
 }
 
 /* Whether the segment's rows pass by, since not all of them can be in RAM at once: those of a prompt, or of a decode
@@ -238,16 +242,15 @@ static void stream_together(ig_step *step, int s, int end) {
         if (seg->dense) break;
     }
     ig_status status = attend_streaming(step, last, step->x->jobs, n);
-    for (int i = 0; i < n; i++) taken[i]->status = status, taken[i]->streamed = true;
+    for (int i = 0; i < n; i++) taken[i]->status = status, attending(step, taken[i])->streamed = true;
 }
 
 /* Attention of those of segments [begin, end) that are prompts, or decode steps, from x->q to x->out. */
 static void attend(ig_step *step, int begin, int end, bool dense) {
     jobs all = {.run = step->dev->ops->attend};
-    for (int s = begin; s < end; s++) step->segments[s].streamed = false;
     for (int s = begin; s < end; s++) {
         ig_segment *seg = &step->segments[s];
-        if (!attends(step, seg, dense) || seg->streamed) continue;
+        if (!attends(step, seg, dense) || attending(step, seg)->streamed) continue;
         if (streams(step, seg)) {
             flush(step, &all);
             stream_together(step, s, end);
@@ -257,7 +260,7 @@ static void attend(ig_step *step, int begin, int end, bool dense) {
         ig_attention job = ig_step_job(step, seg, views);
         ig_rest rest = ig_step_rest(step, seg, 0);
         if (has_rest(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
-        if (seg->begun) job.rows = IG_ROWS_LEFT, job.carry = seg->begun;
+        if (attending(step, seg)->begun) job.rows = IG_ROWS_LEFT, job.carry = attending(step, seg)->begun;
         add_job(step, &all, &job, see_chosen(step, seg, views));
     }
     flush(step, &all);
@@ -268,15 +271,16 @@ static void attend_there(ig_step *step) {
     jobs all = {.run = step->dev->ops->attend};
     size_t taken = 0;
     for (int s = 0; s < step->n_segments; s++) {
-        ig_segment *seg = &step->segments[s];
-        if (!decodes(seg) || seg->alone || !ig_step_selects(step, seg) || !ig_kv_is_loading(seg->seq->kv)) continue;
+        const ig_segment *seg = &step->segments[s];
+        if (!decodes(seg) || attending(step, seg)->alone) continue;
+        if (!ig_step_selects(step, seg) || !ig_kv_is_loading(seg->seq->kv)) continue;
         ig_attention job = ig_step_job(step, seg, ig_step_views(step, s));
         int n_views = see_chosen(step, seg, ig_step_views(step, s)), most = 0;
         for (int v = 0; v < n_views; v++) most = job.views[v].n > most ? job.views[v].n : most;
         size_t floats = ig_attend_carry_floats(&step->heads, 0, most);
         if (taken + floats > step->x->begun_floats) break;
         job.rows = IG_ROWS_THERE;
-        job.carry = seg->begun = step->x->begun + taken;
+        job.carry = attending(step, seg)->begun = step->x->begun + taken;
         taken += floats;
         add_job(step, &all, &job, n_views);
     }
@@ -288,8 +292,7 @@ static void attend_there(ig_step *step) {
 static void attend_alone(ig_step *step, int s) {
     ig_segment *seg = &step->segments[s];
     ig_kv_want want = want_of(step, seg, ig_step_chosen(seg));
-    seg->alone = false;
-    seg->begun = NULL;
+    *attending(step, seg) = (ig_attending){0};
     if (seg->status) return; /* as a token before it has */
     if (want.n_picks) seg->status = ig_kv_load(want.kv, step->layer, want.picks, want.n_picks, seg->err);
     ig_step_lap(step->x, IG_STEP_WAIT);
@@ -302,7 +305,6 @@ static void attend_decode(ig_step *step) {
     double start = step->x->clock.now;
     for (int s = 0; s < step->n_segments; s++) any = any || decodes(&step->segments[s]);
     if (!any) return;
-    for (int s = 0; s < step->n_segments; s++) step->segments[s].alone = false, step->segments[s].begun = NULL;
     load(step, ig_kv_load_begin);
     ig_step_lap(step->x, IG_STEP_WAIT);
     ig_step_estimate(step);
@@ -333,6 +335,8 @@ void ig_step_spread_failures(const ig_step *step) {
 }
 
 ig_status ig_step_attend_to_chosen(ig_step *step, ig_error *err) {
+    const ig_attending *now = step->x->attending;
+    for (int s = 0; s < step->n_segments; s++) step->x->attending[s] = (ig_attending){0};
     attend(step, 0, step->n_segments, true);
     ig_step_lap(step->x, IG_STEP_ATTEND);
     attend_decode(step);
@@ -340,9 +344,9 @@ ig_status ig_step_attend_to_chosen(ig_step *step, ig_error *err) {
     ig_status status = must_finish(step) ? finish(step, err) : IG_OK;
     ig_step_lap(step->x, IG_STEP_ATTEND);
     for (int s = 0; s < step->n_segments && !status && !step->is_late; s++)
-        if (!step->segments[s].alone) ig_step_observe(step, &step->segments[s]);
+        if (!now[s].alone) ig_step_observe(step, &step->segments[s]);
     for (int s = 0; s < step->n_segments && !status; s++) {
-        if (!step->segments[s].alone) continue;
+        if (!now[s].alone) continue;
         ig_step_spread_failures(step);
         ig_step_lap(step->x, IG_STEP_OTHER);
         attend_alone(step, s);

@@ -31,6 +31,7 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     x->picks = ig_space_host(a, rows * n_heads * sizeof *x->picks);
     x->wants = ig_space_host(a, rows * sizeof *x->wants);
     x->single = ig_space_host(a, rows * sizeof *x->single);
+    x->attending = ig_space_host(a, rows * sizeof *x->attending);
     x->choices = ig_space_host(a, rows * n_heads * sizeof *x->choices);
     x->n_scratch = 2 * n_threads - 1;
     if (need->streams && s->n_kv_heads > x->n_scratch) x->n_scratch = s->n_kv_heads;

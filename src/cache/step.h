@@ -31,10 +31,14 @@ typedef struct ig_segment {
     ig_status status;
     int row;             /* of its first token in the batch; the forward pass says */
     const float *logits; /* of its last token, or of all where it decodes; ig_forward_last_logits() says */
-    bool alone;          /* what it wants of this layer was not to be had together with what others want */
-    bool streamed;       /* its rows of this layer have passed by, with those of another token */
-    float *begun;        /* the device's: sums over rows of this layer that were there before the others; NULL: none */
 } ig_segment;
+
+/* How far a segment is with attention of the layer at work. */
+typedef struct ig_attending {
+    bool alone;    /* what it wants was not to be had together with what others want */
+    bool streamed; /* its rows have passed by, with those of another token */
+    float *begun;  /* the device's: sums over rows that were there before the others; NULL: none */
+} ig_attending;
 
 /* What scratch is made for: the most of all sequences that will use it. */
 typedef struct ig_step_need {
@@ -84,11 +88,12 @@ typedef struct ig_step_scratch {
     ig_kv_pick *picks;  /* [max_rows][n_heads] */
     ig_kv_want *wants;  /* [max_rows] */
     ig_segment *single; /* [max_rows] of one decoded token each, see ig_step_attend() */
-    ig_choice *choices; /* [max_rows][n_heads] */
-    float *weights;     /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
-    int32_t *keep;      /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
-    float *dense;       /* [2][n_heads][head_dim] of an audit: dense attention, and the step's own */
-    ig_cache_audit *audits; /* [n_heads] of an audit */
+    ig_attending *attending; /* [max_rows] of segments */
+    ig_choice *choices;      /* [max_rows][n_heads] */
+    float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
+    int32_t *keep;           /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
+    float *dense;            /* [2][n_heads][head_dim] of an audit: dense attention, and the step's own */
+    ig_cache_audit *audits;  /* [n_heads] of an audit */
     float *carry; /* [carry_floats] the device's: attention over rows that come in pieces; NULL without a disk tier */
     size_t carry_floats;
     float *begun; /* [begun_floats] the device's: of segments that attend before all is there; or NULL */
