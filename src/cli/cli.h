@@ -202,6 +202,7 @@ typedef struct ig_cli_options {
     int rank; /* prepare; output too */
 
     ig_cli_ints n_prompt, n_gen, depth, batches; /* bench; batches: inspect too */
+    ig_cli_ints thread_counts;                   /* bench */
     int repetitions;
     bool breakdown;
     const char *format;

@@ -51,7 +51,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"-bf, --binary-file, --in-file", RUN | TOKENIZE | PERPLEXITY | BENCH, VALUE, NULL, "--file", NULL, 0},
     {"--log-verbose, --perf, --show-timings", ALL, NONE, NULL, "--verbose", NULL, 0},
     {"--parse-special", TOKENIZE, NONE, NULL, "--special", NULL, 0},
-    {"-tb, --threads-batch", IG_VERB_ENGINE, VALUE, NULL, NULL, NULL, AT(threads_batch)},
+    {"-tb, --threads-batch", IG_VERB_ENGINE & ~IG_VERB_BENCH, VALUE, NULL, NULL, NULL, AT(threads_batch)},
     {"-ctk, --cache-type-k", CACHE, VALUE, NULL, NULL, NULL, AT(type_k)},
     {"-ctv, --cache-type-v", CACHE, VALUE, NULL, NULL, NULL, AT(type_v)},
 

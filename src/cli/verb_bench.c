@@ -225,7 +225,8 @@ static void print_threads(const bench *b, const ig_cli_tally *t, double n) {
     for (int p = 0; p < IG_STEP_PARTS; p++) all[0] += t->parts[p].busy_seconds, all[1] += t->parts[p].n_tasks / n;
     all[0] *= t->seconds > 0 ? 100 / (t->seconds * n_threads) : 0;
     for (int row = 0; row < 2; row++) {
-        printf("| %16s | %7s | %20s | %5s | %-14s | %4s | %8.*f |", "", "", "", "", names[row], "", 1 - row, all[row]);
+        printf("| %7s | %16s | %7s | %20s | %5s | %-14s | %4s | %8.*f |", "", "", "", "", "", names[row], "", 1 - row,
+               all[row]);
         for (int p = 0; p < IG_STEP_PARTS; p++) {
             const ig_part_work *w = &t->parts[p];
             double busy = w->seconds > 0 ? 100 * w->busy_seconds / (w->seconds * n_threads) : 0;
@@ -238,21 +239,24 @@ static void print_threads(const bench *b, const ig_cli_tally *t, double n) {
 /* The parts of a step's time. */
 static void print_breakdown(const bench *b, const bench_row *row) {
     const ig_cli_tally *t = &row->work;
-    char budget[32], settings[96];
+    char budget[32], settings[96], test[32];
     double n = (double)(t->n_decoded ? t->n_decoded : 1), ms = 1e3 / n;
     if (b->n_rows == 0) {
-        printf("| %-16s | %7s | %-20s | %5s | %-14s | %4s | %8s |", "policy", "budget", "settings", "batch", "test",
-               "KV", "step ms");
+        printf("| %7s | %-16s | %7s | %-20s | %5s | %-14s | %4s | %8s |", "threads", "policy", "budget", "settings",
+               "batch", "test", "KV", "step ms");
         for (int p = 0; p < IG_STEP_PARTS; p++) printf(" %7s |", ig_cli_part_names[p]);
         printf(" %9s | %9s | %9s |\n", "used", "seen", "read/step");
-        printf("| :--------------- | ------: | :------------------- | ----: | :------------- | ---: | -------: |");
+        printf(
+            "| ------: | :--------------- | ------: | :------------------- | ----: | :------------- | ---: | -------: "
+            "|");
         for (int p = 0; p < IG_STEP_PARTS; p++) printf(" ------: |");
         printf(" --------: | --------: | --------: |\n");
     }
-    printf("| %-16s | %7s | %-20s | %5d | tg%d @ d%-*d | %4s | %8.3f |", row->pair->cache.policy,
-           ig_cli_pair_budget(budget, row->pair),
-           ig_cli_pair_settings(settings, row->pair, context_of(b, row), b->app.o), row->batch, row->n_gen, 5,
-           row->depth, row->has_disk ? "disk" : "RAM", t->seconds * ms);
+    snprintf(test, sizeof test, "tg%d @ d%d", row->n_gen, row->depth);
+    printf("| %7d | %-16s | %7s | %-20s | %5d | %-14s | %4s | %8.3f |", ig_context_threads(b->app.ctx),
+           row->pair->cache.policy, ig_cli_pair_budget(budget, row->pair),
+           ig_cli_pair_settings(settings, row->pair, context_of(b, row), b->app.o), row->batch, test,
+           row->has_disk ? "disk" : "RAM", t->seconds * ms);
     for (int p = 0; p < IG_STEP_PARTS; p++) printf(" %7.3f |", t->parts[p].seconds * ms);
     printf(" %9.0f | %9.0f | %6.2f MB |\n", t->used / n, t->seen / n, t->read / n / 1e6);
     print_threads(b, t, n);
@@ -484,11 +488,36 @@ static int run_depth(bench *b, const ig_cli_pairs *pairs, int depth) {
     return code;
 }
 
+/* All tests with a number of threads. */
+static int run_threads(bench *b, const ig_cli_options *o, const ig_cli_text *text) {
+    ig_cli_pairs pairs = {0};
+    int code = ig_cli_open(&b->app, o, false);
+    if (!code && o->file) code = read_text(b, text);
+    if (!code) {
+        ig_session_options session = ig_cli_session_options(&b->app);
+        code = ig_cli_open_pairs(&pairs, &b->app, &session.cache);
+        name_model_type(b);
+        ig_weight_stats weights;
+        ig_model_get_weight_stats(b->app.model, &weights);
+        b->streamed = weights.step_bytes;
+        b->has_gpu = strcmp(ig_context_device(b->app.ctx), "cpu") != 0;
+        ig_context_read_speed(&b->read_speed, b->app.ctx, NULL); /* without it a table says less */
+        b->done = 0;
+        b->total = count_runs(b, pairs.n);
+        b->bar = ig_cli_progress_start("measuring", "runs");
+    }
+    for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(b, &pairs, o->depth.v[d]);
+    ig_cli_progress_end(&b->bar);
+    ig_cli_close_pairs(&pairs);
+    free(b->ids);
+    b->ids = NULL;
+    return ig_cli_close(&b->app, code);
+}
+
 int ig_cli_bench(const ig_cli_options *o) {
     if (o->server) return ig_cli_bench_server(o);
     bench b = {.has_disk = (o->kv_ram || o->kv_disk) && !o->kv_map, .has_store = o->kv_store != NULL};
     ig_cli_text text = {0};
-    ig_cli_pairs pairs = {0};
     if (o->breakdown && largest(&o->n_gen) == 0) {
         ig_cli_complain(o, "--breakdown is of generations, and -n is 0");
         return IG_EXIT_USAGE;
@@ -502,26 +531,12 @@ int ig_cli_bench(const ig_cli_options *o) {
         return IG_EXIT_USAGE;
     }
     int code = o->file ? ig_cli_read_file(&text, o, o->file) : IG_EXIT_OK;
-    if (code) return code;
-    code = ig_cli_open(&b.app, o, false);
-    if (!code && o->file) code = read_text(&b, &text);
-    free(text.data);
-    if (!code) {
-        ig_session_options session = ig_cli_session_options(&b.app);
-        code = ig_cli_open_pairs(&pairs, &b.app, &session.cache);
-        name_model_type(&b);
-        ig_weight_stats weights;
-        ig_model_get_weight_stats(b.app.model, &weights);
-        b.streamed = weights.step_bytes;
-        b.has_gpu = strcmp(ig_context_device(b.app.ctx), "cpu") != 0;
-        ig_context_read_speed(&b.read_speed, b.app.ctx, NULL); /* without it a table says less */
-        b.total = count_runs(&b, pairs.n);
-        b.bar = ig_cli_progress_start("measuring", "runs");
+    for (int t = 0; !code && t < o->thread_counts.n; t++) {
+        ig_cli_options one = *o;
+        one.threads = o->thread_counts.v[t];
+        code = run_threads(&b, &one, &text);
     }
-    for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(&b, &pairs, o->depth.v[d]);
+    free(text.data);
     if (b.n_rows && strcmp(o->format, "json") == 0) fputs("\n]\n", stdout);
-    ig_cli_progress_end(&b.bar);
-    ig_cli_close_pairs(&pairs);
-    free(b.ids);
-    return ig_cli_close(&b.app, code);
+    return code;
 }

@@ -217,16 +217,27 @@ def test_breakdown_of_streamed_weights(program, args, tmp_path):
         assert row["weight_stall_share"] * step["seconds"] <= step["parts"]["wait"] + 1e-6
 
 
+def test_numbers_of_threads(program, args):
+    """Each is measured by itself, with all tests."""
+    rows = measure(program, *args, "-t", "1,3", "-b", "1,2")
+    assert [(r["n_threads"], r["batch"]) for r in rows] == [(1, 1), (1, 2), (3, 1), (3, 2)]
+    table = program(*args, "-t", "2,1", "--breakdown")[1].decode().splitlines()
+    assert [row.split("|")[1].strip() for row in table] == ["threads", "------:", "2", "", "", "1", "", ""]
+    for wrong in "-1", "1,", "2000":
+        status, out, err = program(*args, "-t", wrong)
+        assert status == 2 and out == b"" and one_line(err)
+
+
 def test_breakdown_as_a_table(program, args, tmp_path):
     lines = [[cell.strip() for cell in line.split("|")[1:-1]]
              for line in program(*args, "--breakdown", "--kv-policy", "full")[1].decode().splitlines()]
-    assert len(lines) == 5 and {len(line) for line in lines} == {20}
-    assert lines[0][6:] == ["step ms", "project", "append", "guess", "select", "rest", "wait", "attend", "ffn", "head", "other",
+    assert len(lines) == 5 and {len(line) for line in lines} == {21}
+    assert lines[0][7:] == ["step ms", "project", "append", "guess", "select", "rest", "wait", "attend", "ffn", "head", "other",
                             "used", "seen", "read/step"]
-    assert sum(map(float, lines[2][7:17])) == pytest.approx(float(lines[2][6]), abs=0.006)
-    assert [line[4] for line in lines[3:]] == ["busy, %", "tasks"]
-    assert 0 < float(lines[3][14]) <= 101 and float(lines[4][14]) >= 2  # of the feed-forward part
-    assert sum(map(float, lines[4][7:17])) == pytest.approx(float(lines[4][6]), abs=10)
+    assert sum(map(float, lines[2][8:18])) == pytest.approx(float(lines[2][7]), abs=0.006)
+    assert [line[5] for line in lines[3:]] == ["busy, %", "tasks"]
+    assert 0 < float(lines[3][15]) <= 101 and float(lines[4][15]) >= 2  # of the feed-forward part
+    assert sum(map(float, lines[4][8:18])) == pytest.approx(float(lines[4][7]), abs=10)
     row, = csv.DictReader(io.StringIO(program(*args, "--kv-policy", "full", "-o", "csv")[1].decode()))
     assert float(row["ffn"]) > 0 and float(row["entries_seen"]) == float(row["entries_used"])
     status, out, err = program(*args, "-n", "0", "--breakdown")
