@@ -86,6 +86,21 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         if (all[i].is_idle) ig_cli_log((void *)o, IG_LOG_WARN, all[i].text);
 }
 
+/* Where -ngl, a flag of llama.cpp's, is not heeded to the letter. */
+static void warn_of_gpu_layers(const ig_cli_app *app) {
+    const char *n = app->o->gpu_layers;
+    char text[160] = "";
+    if (!n || !strcmp(n, "0") || !strcmp(n, "auto") || app->o->server) return;
+    if (strcmp(ig_context_device(app->ctx), "cpu") == 0)
+        snprintf(text, sizeof text,
+                 "-ngl %s: no GPU computes here ('infinigen devices' lists them): all layers stay on the CPU", n);
+    else if (!app->o->weights_vram && atoi(n) > 0 && atoi(n) < app->info.n_layers)
+        snprintf(text, sizeof text,
+                 "-ngl %s: the GPU has all %d layers; --weights-vram SIZE leaves some of them in RAM", n,
+                 app->info.n_layers);
+    if (*text) ig_cli_log((void *)app->o, IG_LOG_WARN, text);
+}
+
 static int environment_choice(const ig_cli_options *o, const char *name, const char *value,
                               const char *const *choices) {
     char why[IG_CLI_WHY_BYTES];
@@ -176,6 +191,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
         return ig_cli_fail(o, &err);
     app->load_seconds = ig_eval_seconds() - bar.start;
     ig_model_get_info(app->model, &app->info);
+    if (!tokenizer_only) warn_of_gpu_layers(app);
     code = ig_cli_check_variables(app);
     if (!code) code = ig_cli_open_trace(app);
     if (code) return code;

@@ -229,7 +229,7 @@ typedef struct ig_cli_options {
     int max_connections, max_connections_each;
     double header_timeout, body_timeout, keep_alive, request_timeout;
 
-    const char *threads_batch, *type_k, *type_v; /* llama.cpp's, which others must agree with */
+    const char *threads_batch, *type_k, *type_v, *gpu_layers; /* llama.cpp's, which others must agree with */
 
     bool has_row[IG_CLI_ROWS_MAX]; /* which rows of the table arguments have named */
 } ig_cli_options;

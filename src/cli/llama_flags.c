@@ -142,8 +142,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--embedding, --embeddings", ALL & ~SERVE, NONE, NULL, NULL, "'infinigen logits' writes what a model computes", 0},
 
     /* the machine */
-    {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, "0 auto all -1 99 100 999 1000", NULL,
-     "--device says what computes, --weights-vram SIZE how much of the layers stays on a GPU: leave it out", 0},
+    {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, NULL, NULL, NULL, AT(gpu_layers)},
     {"-sm, --split-mode", ALL, VALUE, "none", NULL, NO_GPU, 0},
     {"-mg, --main-gpu", ALL, VALUE, "0", NULL, NO_GPU, 0},
     {"-ts, --tensor-split, -ot, --override-tensor, -fitt, --fit-target, -fitc, --fit-ctx, -rpc, --rpc", ALL, VALUE,
@@ -246,10 +245,25 @@ static void settle_steps(ig_cli_options *o) {
     if (!o->batch) o->batch = ig_session_defaults().n_batch;
 }
 
+/* -ngl: any layers on a GPU are a wish to have one, unless --device says where models are computed. */
+static bool settle_gpu_layers(ig_cli_options *o) {
+    char *end;
+    if (!o->gpu_layers) return true;
+    long n = strtol(o->gpu_layers, &end, 10);
+    if (!holds("auto all", o->gpu_layers) && (end == o->gpu_layers || *end || n < -1)) {
+        fprintf(stderr, "infinigen %s: -ngl: '%s' is not a number of layers\n", o->verb->name, o->gpu_layers);
+        return false;
+    }
+    bool wants_none = end != o->gpu_layers && n == 0;
+    if (!wants_none && (o->verb->bit & IG_VERB_ENGINE) && !ig_cli_is_given(o, &o->device)) o->device = "auto";
+    return true;
+}
+
 bool ig_cli_settle_llama_flags(ig_cli_options *o) {
     char threads[16];
     snprintf(threads, sizeof threads, "%d", o->threads);
     settle_steps(o);
+    if (!settle_gpu_layers(o)) return false;
     if (o->threads_batch && (o->threads == 0 || strcmp(o->threads_batch, threads) != 0)) {
         fprintf(stderr, "infinigen %s: -tb %s: here the same threads compute prompt and generation: -t sets them\n",
                 o->verb->name, o->threads_batch);

@@ -229,7 +229,7 @@ def test_usage_errors(program, args, message):
 
 
 @pytest.mark.parametrize("args, message", [
-    (["run", "-ngl", "20"], "'-ngl 20' is llama.cpp's: here --device says what computes"),
+    (["run", "-ngl", "many"], "-ngl: 'many' is not a number of layers"),
     (["serve", "--slot-save-path", "x"], "'--slot-save-path x' is llama.cpp's: here --kv-store DIR keeps"),
     (["serve", "-to", "600"], "'-to 600' is llama.cpp's: here --header-timeout"),
     (["serve", "--cache-reuse", "256"], "'--cache-reuse 256' is llama.cpp's: here prompts share what they begin with"),
@@ -393,6 +393,7 @@ def test_full_disk(program, args):
     (["--kv-store-size", "1G"], "--kv-store-size does nothing without --kv-store"),
     (["--kv-store", "kv", "--kv-limit", "50%"], "with --kv-limit nothing is taken from a store"),
     (["--kv-store", "kv", "--kv-policy", "h2o"], "the policy h2o takes nothing from a store"),
+    (["--device", "cpu", "-ngl", "99"], "-ngl 99: no GPU computes here"),
 ])
 def test_options_that_do_nothing(program, tmp_path, flags, message):
     """A warning where warnings are shown; on their own they are no error."""

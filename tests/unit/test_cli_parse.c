@@ -175,8 +175,17 @@ static void test_llama_flags(void **state) {
     assert_true(PARSE(&o, "run", "M", "-ub", "1024") && o.batch == 1024);
     assert_true(PARSE(&o, "run", "M", "-ub", "64", "-b", "2048") && o.batch == 64);
     assert_true(PARSE(&o, "run", "M", "-b", "32", "-ub", "512") && o.batch == 32);
+    assert_true(PARSE(&o, "run", "M", "-ngl", "0"));
+    assert_string_equal(o.device, "cpu");
+    static char *const layers[] = {"99", "20", "-1", "all", "auto"};
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        assert_true(PARSE(&o, "run", "M", "-ngl", layers[i]));
+        assert_string_equal(o.device, "auto");
+        assert_true(PARSE(&o, "run", "M", "-ngl", layers[i], "--device", "cpu"));
+        assert_string_equal(o.device, "cpu");
+    }
     assert_true(PARSE(&o, "chat", "M", "-cnv", "-i", "--keep", "-1", "--mirostat", "0"));
-    static char *const wrong[][3] = {{"-ngl", "20", NULL},    {"-ctk", "q8_0", NULL}, {"-ctk", "q5_1", NULL},
+    static char *const wrong[][3] = {{"-ngl", "2x", NULL},    {"-ctk", "q8_0", NULL}, {"-ctk", "q5_1", NULL},
                                      {"-tb", "2", NULL},      {"-cnv", NULL, NULL},   {"-sysf", "F", NULL},
                                      {"--mlock", NULL, NULL}, {"-np", "2", NULL},     {"-ngl", NULL, NULL},
                                      {"-mli", NULL, NULL},    {"-bs", NULL, NULL},    {"--mirostat", "2", NULL}};
