@@ -204,7 +204,7 @@ typedef struct ig_model_info {
 } ig_model_info;
 
 IG_API ig_model_options ig_model_defaults(void);
-/* `path`: a GGUF file or a Hugging Face directory.
+/* `path`: a GGUF file, any of several that a model has (NAME-00001-of-00003.gguf), or a Hugging Face directory.
  *
  * Weights are used where they lie in their files, or copied from there, and the files must stay as they are while the
  * model is open; to replace a file, rename another to its name. Every step looks at size and time of the last write of

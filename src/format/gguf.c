@@ -5,7 +5,7 @@
  * then exactly the memory that its bytes justify is taken, and the third fills that memory. Values stay where they are
  * in the copy and tensors where they are in the file; names are copied once more, to end them with a NUL.
  */
-#include "format/gguf.h"
+#include "format/gguf_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +13,9 @@
 
 #include "base/error.h"
 #include "format/extent.h"
-#include "format/names.h"
 
 enum {
     MAX_VALUES = 16384,
-    MAX_TENSORS = 32768,
     MAX_KEY_BYTES = 65535,
     MAX_NAME_BYTES = 64,
     MIN_VALUE_BYTES = 8 + 1 + 4 + 1,          /* key length, key, type, value */
@@ -25,18 +23,6 @@ enum {
     DEFAULT_ALIGNMENT = 32,
     MIN_ALIGNMENT = 8,
     MAX_ALIGNMENT = 1 << 20,
-};
-
-struct ig_gguf {
-    ig_file file;
-    char *path;
-    uint8_t *head; /* copy of all before the data */
-    size_t n_values, n_tensors;
-    ig_gguf_value *values; /* [n_values] */
-    ig_tensor *tensors;    /* [n_tensors] */
-    ig_name *keys, *names; /* sorted; of values, of tensors */
-    char *text;            /* keys and names, each with a NUL */
-    uint64_t *offsets;     /* of the items of all string arrays */
 };
 
 typedef struct parser {
@@ -259,9 +245,10 @@ static ig_status read_header(parser *p) {
     if (n_values > left / MIN_VALUE_BYTES)
         return ig_fail(p->err, IG_E_FORMAT, "%s: header: the file cannot hold %llu keys", g->path,
                        (unsigned long long)n_values);
-    if (n_tensors > MAX_TENSORS || n_values > MAX_VALUES)
+    if (n_tensors > IG_GGUF_TENSORS_MAX || n_values > MAX_VALUES)
         return ig_fail(p->err, IG_E_LIMIT, "%s: header: %llu tensors and %llu keys, at most %d and %d are allowed",
-                       g->path, (unsigned long long)n_tensors, (unsigned long long)n_values, MAX_TENSORS, MAX_VALUES);
+                       g->path, (unsigned long long)n_tensors, (unsigned long long)n_values, IG_GGUF_TENSORS_MAX,
+                       MAX_VALUES);
     g->n_tensors = (size_t)n_tensors;
     g->n_values = (size_t)n_values;
     return IG_OK;
@@ -294,28 +281,26 @@ static ig_status take_memory(parser *p) {
 static ig_status index_names(parser *p) {
     ig_gguf *g = p->g;
     for (size_t i = 0; i < g->n_values; i++) g->keys[i] = (ig_name){g->values[i].key, i};
-    for (size_t i = 0; i < g->n_tensors; i++) g->names[i] = (ig_name){g->tensors[i].name, i};
     const char *twice = ig_names_sort(g->keys, g->n_values);
     if (twice) return ig_fail(p->err, IG_E_FORMAT, "%s: key '%.80s' appears twice", g->path, twice);
-    twice = ig_names_sort(g->names, g->n_tensors);
-    if (twice) return ig_fail(p->err, IG_E_FORMAT, "%s: tensor '%.80s' appears twice", g->path, twice);
-    return IG_OK;
+    return ig_gguf_index_tensors(g, p->err);
+}
+
+ig_status ig_gguf_index_tensors(ig_gguf *g, ig_error *err) {
+    for (size_t i = 0; i < g->n_tensors; i++) g->names[i] = (ig_name){g->tensors[i].name, i};
+    const char *twice = ig_names_sort(g->names, g->n_tensors);
+    return twice ? ig_fail(err, IG_E_FORMAT, "%s: tensor '%.80s' appears twice", g->path, twice) : IG_OK;
 }
 
 /* What the metadata says about the file itself. */
 static ig_status read_layout(parser *p, uint64_t *alignment) {
     ig_status s = IG_OK;
-    int64_t align = DEFAULT_ALIGNMENT, parts = 1;
+    int64_t align = DEFAULT_ALIGNMENT;
     ig_gguf_int(p->g, "general.alignment", MIN_ALIGNMENT, MAX_ALIGNMENT, &align, &s, p->err);
-    ig_gguf_int(p->g, "split.count", 0, 65535, &parts, &s, p->err);
     if (s) return s;
     if (align & (align - 1))
         return ig_fail(p->err, IG_E_FORMAT, "%s: key 'general.alignment' is %lld, no power of two", p->g->path,
                        (long long)align);
-    if (parts > 1)
-        return ig_fail(p->err, IG_E_UNSUPPORTED,
-                       "%s: key 'split.count' is %lld: a model split into several GGUF files is not supported, join it",
-                       p->g->path, (long long)parts);
     *alignment = (uint64_t)align;
     return IG_OK;
 }
@@ -349,7 +334,7 @@ static ig_status place_tensors(parser *p) {
     return IG_OK;
 }
 
-static ig_status parse(ig_gguf *g, ig_error *err) {
+ig_status ig_gguf_parse(ig_gguf *g, ig_error *err) {
     parser p = {.g = g, .data = g->file.data, .size = g->file.size, .err = err};
     ig_status s = read_header(&p);
     size_t start = p.at;
@@ -364,8 +349,7 @@ static ig_status parse(ig_gguf *g, ig_error *err) {
     return s;
 }
 
-/* A reader without a file yet. */
-static ig_gguf *new_reader(const char *path) {
+ig_gguf *ig_gguf_new(const char *path) {
     size_t n = strlen(path) + 1;
     ig_gguf *g = calloc(1, sizeof *g);
     if (!g) return NULL;
@@ -378,39 +362,42 @@ static ig_gguf *new_reader(const char *path) {
     return g;
 }
 
-ig_status ig_gguf_open(ig_gguf **out, const char *path, ig_loading *copy, ig_error *err) {
-    *out = NULL;
-    ig_gguf *g = new_reader(path);
-    if (!g) return ig_fail_memory(err, "GGUF reader", sizeof *g);
-    ig_status s = ig_file_open(&g->file, path, err);
-    if (s) goto fail;
-    if (copy) copy->total = g->file.size;
-    s = ig_file_take(&g->file, path, copy, err);
-    if (!s) s = parse(g, err);
-    if (s) goto fail;
-    *out = g;
+ig_status ig_gguf_check_part(const ig_gguf *g, int number, int n_parts, ig_error *err) {
+    ig_status s = IG_OK;
+    int64_t count = 0, no = number;
+    ig_gguf_int(g, "split.count", 0, 65535, &count, &s, err);
+    ig_gguf_int(g, "split.no", 0, 65535, &no, &s, err);
+    if (s || (n_parts == 1 && count <= 1)) return s;
+    if (n_parts == 1)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: key 'split.count' is %lld: where the others are is told by the name, which must be as in "
+                       "NAME-00001-of-%05lld.gguf",
+                       g->path, (long long)count, (long long)count);
+    if (count != n_parts || no != number)
+        return ig_fail(err, IG_E_FORMAT,
+                       "%s: by its name it is file %d of %d of a model, by its keys file %lld of %lld", g->path,
+                       number + 1, n_parts, (long long)no + 1, (long long)count);
     return IG_OK;
-fail:
-    ig_gguf_close(g);
-    return s;
 }
 
 ig_status ig_gguf_open_memory(ig_gguf **out, const void *data, size_t n_bytes, const char *name, ig_error *err) {
     *out = NULL;
-    ig_gguf *g = new_reader(name);
+    ig_gguf *g = ig_gguf_new(name);
     if (!g) return ig_fail_memory(err, "GGUF reader", sizeof *g);
     g->file = (ig_file){.data = data, .size = n_bytes};
-    ig_status s = parse(g, err);
-    if (s) goto fail;
-    *out = g;
-    return IG_OK;
-fail:
-    ig_gguf_close(g);
+    ig_status s = ig_gguf_parse(g, err);
+    if (!s) s = ig_gguf_check_part(g, 0, 1, err);
+    if (s)
+        ig_gguf_close(g);
+    else
+        *out = g;
     return s;
 }
 
 void ig_gguf_close(ig_gguf *g) {
     if (!g) return;
+    for (size_t i = 0; i < g->n_others; i++) ig_gguf_close(g->others[i]);
+    free(g->others);
     ig_file_close(&g->file);
     free(g->head);
     free(g->values);
@@ -427,9 +414,7 @@ size_t ig_gguf_n_values(const ig_gguf *g) { return g->n_values; }
 const ig_gguf_value *ig_gguf_value_at(const ig_gguf *g, size_t i) { return i < g->n_values ? &g->values[i] : NULL; }
 size_t ig_gguf_n_tensors(const ig_gguf *g) { return g->n_tensors; }
 const ig_tensor *ig_gguf_tensor_at(const ig_gguf *g, size_t i) { return i < g->n_tensors ? &g->tensors[i] : NULL; }
-const ig_file *ig_gguf_file(const ig_gguf *g) { return &g->file; }
 const char *ig_gguf_path(const ig_gguf *g) { return g->path; }
-const char *ig_gguf_changed(const ig_gguf *g) { return ig_file_is_changed(&g->file) ? g->path : NULL; }
 
 const ig_gguf_value *ig_gguf_find(const ig_gguf *g, const char *key) {
     const ig_name *name = ig_names_find(g->keys, g->n_values, key);

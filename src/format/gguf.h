@@ -53,7 +53,8 @@ typedef struct ig_gguf_value {
                                (its u64 length lies 8 bytes before); else NULL */
 } ig_gguf_value;
 
-/* The file is mapped, or copied if `copy` is not NULL. */
+/* The file is mapped, or copied if `copy` is not NULL. If it is one of a model's several, NAME-00001-of-00003.gguf, all
+ * are opened: tensors are those of all, and everything else is of the first. */
 ig_status ig_gguf_open(ig_gguf **out, const char *path, ig_loading *copy, ig_error *err);
 /* The same from memory of the caller's that outlives the reader and is aligned to 8 bytes; `name` stands for the
  * path in errors. */
@@ -80,9 +81,10 @@ ig_text ig_gguf_array_string(const ig_gguf_value *v, uint64_t i);
 int64_t ig_gguf_array_int(const ig_gguf_value *v, uint64_t i);
 double ig_gguf_array_float(const ig_gguf_value *v, uint64_t i);
 
-const ig_file *ig_gguf_file(const ig_gguf *g);
-const char *ig_gguf_path(const ig_gguf *g);
-/* The path if the mapped file has changed since it was opened; else NULL. */
+const char *ig_gguf_path(const ig_gguf *g); /* of the first file */
+size_t ig_gguf_n_files(const ig_gguf *g);
+const ig_file *ig_gguf_file(const ig_gguf *g, size_t i, const char **path);
+/* The path of a mapped file that has changed since it was opened; NULL: none has. */
 const char *ig_gguf_changed(const ig_gguf *g);
 
 /* A value as one line of text for people, arrays shortened; snprintf manner. */

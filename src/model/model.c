@@ -57,11 +57,12 @@ static void set_frequencies(ig_model *m) {
 }
 
 static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *err) {
-    size_t n = m->gguf ? 1 : ig_safetensors_n_files(m->st);
+    size_t n = m->gguf ? ig_gguf_n_files(m->gguf) : ig_safetensors_n_files(m->st);
     ig_weight_file *files = calloc(n, sizeof *files);
     if (!files) return ig_fail_memory(err, "list of files", n * sizeof *files);
-    if (m->gguf) files[0] = (ig_weight_file){ig_gguf_file(m->gguf), m->path};
-    for (size_t i = 0; !m->gguf && i < n; i++) files[i].file = ig_safetensors_file(m->st, i, &files[i].path);
+    for (size_t i = 0; i < n; i++)
+        files[i].file =
+            m->gguf ? ig_gguf_file(m->gguf, i, &files[i].path) : ig_safetensors_file(m->st, i, &files[i].path);
     ig_weight_stream_options options = {.ram_bytes = o->weights_ram,
                                         .fixed_bytes = m->weights.owned.size + m->key_frames.arena.size,
                                         .panels = o->no_repack ? NULL : m->ctx->device,

@@ -81,7 +81,7 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
     X(alignment_huge, IG_E_FORMAT, "'general.alignment'", tiny_u32(t, "general.alignment", 1u << 31))                  \
     X(alignment_negative, IG_E_FORMAT, "'general.alignment'", tiny_i32(t, "general.alignment", -32))                   \
     X(alignment_text, IG_E_FORMAT, "'general.alignment' is of type string", tiny_string(t, "general.alignment", "32")) \
-    X(split, IG_E_UNSUPPORTED, "'split.count' is 3", tiny_u32(t, "split.count", 3))                                    \
+    X(split, IG_E_UNSUPPORTED, "'split.count' is 3: where the others are", tiny_u32(t, "split.count", 3))              \
     X(split_huge, IG_E_FORMAT, "'split.count'", tiny_u64(t, "split.count", UINT64_MAX))                                \
     X(name_empty, IG_E_FORMAT, "tensor 11", tiny_add(t, "", IG_TYPE_F32, 8, 0))                                        \
     X(name_long, IG_E_FORMAT, "name of 65 bytes",                                                                      \
