@@ -27,10 +27,11 @@ void ig_cli_guard_files(const ig_cli_options *o);
 
 /* ---- environment, paths ------------------------------------------------- */
 
-/* The debugging variables IG_CPU_MASK and IG_LOG, INFINIGEN_API_KEY, NULL where unset, and systemd's LISTEN_FDS. The
- * only place that reads them. */
+/* The debugging variables IG_CPU_MASK and IG_LOG, INFINIGEN_API_KEY, NULL where unset, systemd's LISTEN_FDS, and
+ * HF_ENDPOINT. The only place that reads them. */
 typedef struct ig_cli_environment {
     const char *cpu, *log, *api_key;
+    const char *hub;       /* address of the Hugging Face hub, never NULL */
     const char *listeners; /* how many sockets systemd hands over (sd_listen_fds(3)); NULL: none */
 } ig_cli_environment;
 ig_cli_environment ig_cli_read_environment(void);

@@ -156,7 +156,7 @@ typedef struct ig_cli_options {
     int n_words;
 
     bool help, json, verbose;
-    const char *model, *cpu, *device;
+    const char *model, *hub, *cpu, *device; /* hub: a model of the Hugging Face hub; `model` is its name then */
     int threads;
 
     const char *prompt, *file, *system;

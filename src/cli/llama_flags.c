@@ -36,7 +36,8 @@
 #define NO_DRAFT "no second model drafts tokens, but --draft N guesses what the text has said before: leave it out"
 #define TEXTS_ONLY "models are given texts only"
 #define REQUESTS "requests carry it, as stop and seed: leave it out"
-#define MODELS "-m takes a file, a directory, or a name that 'infinigen fetch' lists"
+#define MODELS \
+    "-m takes a file, a directory, or a name that 'infinigen fetch' lists, and -hf a model of the Hugging Face hub"
 #define NO_SERVER "'infinigen serve' is the server"
 #define NO_EMBEDDING "there are no embeddings and no ranking"
 #define ONE_MODEL "a server has one model: start one for each"
@@ -118,8 +119,9 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--grammar, --grammar-file, -j, --json-schema, -jf, --json-schema-file", SERVE, VALUE, NULL, NULL, REQUESTS, 0},
 
     /* the model */
-    {"-hf, -hfr, --hf-repo, -hff, --hf-file, -hft, --hf-token, -mu, --model-url, -dr, --docker-repo", ALL, VALUE, NULL,
-     NULL, MODELS, 0},
+    {"-hff, --hf-file", ALL, VALUE, NULL, NULL, "-hf OWNER/REPO:FILE takes a file of a repository", 0},
+    {"-hft, --hf-token", ALL, VALUE, NULL, NULL, "the environment has it, as HF_TOKEN", 0},
+    {"-mu, --model-url, -dr, --docker-repo", ALL, VALUE, NULL, NULL, MODELS, 0},
     {"-cl, --cache-list", ALL, NONE, NULL, NULL, "'infinigen fetch' lists the models", 0},
     {"--offline", ALL, NONE, NULL, NULL, "nothing is downloaded but a model that -m names for the first time", 0},
     {"-lm, --load-mode", ALL, VALUE, "auto mmap", NULL, MAPPED, 0},

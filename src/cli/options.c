@@ -51,6 +51,10 @@ enum { CTX_MAX = IG_CTX_MAX, BATCH_MAX = IG_BATCH_MAX };
 const ig_cli_option ig_cli_option_table[] = {
     {"-m, --model", "MODEL", "GGUF file, Hugging Face directory, or a name that fetch knows", IG_VERB_MODEL,
      IG_KIND_TEXT, AT(model), NULL, 0, 0, NULL},
+    {"-hf, -hfr, --hf-repo", "OWNER/REPO[:WHICH]",
+     "a model of the Hugging Face hub, fetched when it is first used; WHICH: a kind of weights, such as Q8_0 (default: "
+     "Q4_K_M if there is one), or a file",
+     IG_VERB_MODEL, IG_KIND_TEXT, AT(hub), NULL, 0, 0, NULL},
     {"-m, --model", "MODEL", "count the tokens of this model, of which the tokenizer is enough", IG_VERB_TASKS,
      IG_KIND_TEXT, AT(model), NULL, 0, 0, NULL},
 
@@ -268,8 +272,9 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--allowed-origins", "ORIGINS",
      "web pages of elsewhere that may ask, as in https://a.example,http://localhost:3000; *: any, which needs a key",
      IG_VERB_SERVE, IG_KIND_TEXT, AT(allowed_origins), NULL, 0, 0, NULL},
-    {"-a, --alias, --served-model-name", "NAME", "what clients call the model (default: the file's name)",
-     IG_VERB_SERVE, IG_KIND_TEXT, AT(alias), NULL, 0, 0, NULL},
+    {"-a, --alias, --served-model-name", "NAME",
+     "what clients call the model (default: what -hf names, or the file's name)", IG_VERB_SERVE, IG_KIND_TEXT,
+     AT(alias), NULL, 0, 0, NULL},
     {"--any-model", NULL, "answer whatever model a request names", IG_VERB_SERVE, IG_KIND_FLAG, AT(any_model), NULL, 0,
      0, NULL},
     {"--reasoning-format", "FORMAT",

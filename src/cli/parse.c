@@ -318,6 +318,11 @@ bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **a
             i++;
         }
     }
+    if (o->hub && o->model) {
+        fprintf(stderr, "infinigen %s: -m and -hf both name a model: give one\n", verb->name);
+        return false;
+    }
+    if (o->hub) o->model = o->hub;
     if (!take_words(o, argv + 2, n_words)) return false;
     if (o->help) return true;
     if (!ig_cli_settle_llama_flags(o) || (o->escape && !unescape_texts(o))) return false;
@@ -327,9 +332,11 @@ bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **a
         return false;
     }
     if ((verb->bit & IG_VERB_MODEL) && !o->model && !o->server) {
-        fprintf(stderr,
-                "infinigen %s: no model given: -m MODEL (a file, a directory, or a name from 'infinigen fetch')\n",
-                verb->name);
+        fprintf(
+            stderr,
+            "infinigen %s: no model given: -m MODEL (a file, a directory, or a name from 'infinigen fetch'), or -hf "
+            "OWNER/REPO\n",
+            verb->name);
         return false;
     }
     return true;

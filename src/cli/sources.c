@@ -4,7 +4,7 @@
  * built-in ones are below.
  */
 #define _GNU_SOURCE
-#include "cli/sources.h"
+#include "cli/hub.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -31,6 +31,8 @@ static const char built_in_texts[] =
     "url https://huggingface.co/datasets/ggml-org/ci/resolve/main/wikitext-2-raw-v1.zip wikitext-2-raw/wiki.test.raw\n";
 
 /* ---- one line -------------------------------------------------------------- */
+
+enum { NAME_MAX_BYTES = 63 };
 
 static bool is_name(const char *name) {
     if (!isalnum((unsigned char)name[0])) return false;
@@ -63,7 +65,7 @@ static const char *read_line(ig_cli_source *s, char *line, const char *folder) {
          *sha256 = strtok_r(NULL, " \t", &rest), *origin = strtok_r(NULL, " \t", &rest);
     *s = (ig_cli_source){.first = 1, .last = 1};
     if (!origin) return "needs: name bytes sha256 pypi|wheel|url|file source";
-    if (!is_name(name) || strlen(name) >= sizeof s->name)
+    if (!is_name(name) || strlen(name) > NAME_MAX_BYTES)
         return "the name must consist of letters, digits, dots, dashes and underscores";
     strcpy(s->name, name);
     if (!read_bytes(&s->bytes, bytes)) return "the size is not a number of bytes";
@@ -105,14 +107,16 @@ static const char *read_line(ig_cli_source *s, char *line, const char *folder) {
 
 /* ---- tables ---------------------------------------------------------------- */
 
-static bool has_room(ig_cli_sources *s) {
-    if (s->n < s->cap) return true;
-    size_t cap = s->cap ? 2 * s->cap : 16;
-    ig_cli_source *more = realloc(s->list, cap * sizeof *more);
-    if (!more) return false;
-    s->list = more;
-    s->cap = cap;
-    return true;
+ig_cli_source *ig_cli_sources_add(ig_cli_sources *s) {
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 16;
+        ig_cli_source *more = realloc(s->list, cap * sizeof *more);
+        if (!more) return NULL;
+        s->list = more;
+        s->cap = cap;
+    }
+    s->list[s->n] = (ig_cli_source){.origin = IG_ORIGIN_FILE, .first = 1, .last = 1};
+    return &s->list[s->n++];
 }
 
 static int read_table(ig_cli_sources *out, const ig_cli_options *o, bool texts, const char *text, const char *path) {
@@ -132,10 +136,11 @@ static int read_table(ig_cli_sources *out, const ig_cli_options *o, bool texts, 
         p += strcspn(p, "\n");
         if (*p) p++;
         if (line[strspn(line, " \t")] == 0 || line[strspn(line, " \t")] == '#') continue;
-        if (!has_room(out)) return ig_cli_complain(o, "out of memory");
-        const char *wrong = read_line(&out->list[out->n], line, folder);
+        ig_cli_source *s = ig_cli_sources_add(out);
+        if (!s) return ig_cli_complain(o, "out of memory");
+        const char *wrong = read_line(s, line, folder);
         if (wrong) return ig_cli_complain(o, "%s:%d: %s", path, line_number, wrong);
-        out->list[out->n++].is_text = texts;
+        snprintf(s->place, sizeof s->place, "%s/%.63s.%s", texts ? "texts" : "models", s->name, texts ? "txt" : "gguf");
     }
     return IG_EXIT_OK;
 }
@@ -152,31 +157,32 @@ static int read_table_file(ig_cli_sources *out, const ig_cli_options *o, bool te
     return code;
 }
 
-/* Models in the cache that no table names, such as those of a table that was given once. */
-static int add_cached(ig_cli_sources *out, const ig_cli_options *o) {
-    char folder[4096], path[4096];
+/* Models in the cache that no table names, such as those of a table that was given once. False: no memory. */
+static bool add_cached(ig_cli_sources *out) {
+    char folder[4096];
     struct dirent **entries;
-    struct stat st;
-    if (!ig_cli_path(folder, sizeof folder, IG_PLACE_CACHE, "models")) return IG_EXIT_OK;
-    int code = IG_EXIT_OK, n_entries = scandir(folder, &entries, NULL, alphasort);
+    if (!ig_cli_path(folder, sizeof folder, IG_PLACE_CACHE, "models")) return true;
+    bool is_added = true;
+    int n_entries = scandir(folder, &entries, NULL, alphasort);
     for (int i = 0; i < n_entries; i++) {
-        ig_cli_source s = {.origin = IG_ORIGIN_FILE, .first = 1, .last = 1};
-        size_t n = strlen(entries[i]->d_name), n_name = n > 5 ? n - 5 : 0;
-        snprintf(path, sizeof path, "%.3800s/%s", folder, entries[i]->d_name);
-        snprintf(s.name, sizeof s.name, "%.*s", (int)n_name, entries[i]->d_name);
-        snprintf(s.from, sizeof s.from, "%.1000s", path);
-        bool is_model = n_name < sizeof s.name && is_name(s.name) && strcmp(entries[i]->d_name + n_name, ".gguf") == 0;
-        if (!code && is_model && !ig_cli_sources_find(out, s.name) && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-            s.bytes = (uint64_t)st.st_size;
-            if (has_room(out))
-                out->list[out->n++] = s;
-            else
-                code = ig_cli_complain(o, "out of memory");
+        const char *file = entries[i]->d_name;
+        char name[256], path[4400];
+        struct stat st;
+        size_t n = strlen(file), n_name = n > 5 ? n - 5 : 0;
+        snprintf(name, sizeof name, "%.*s", (int)n_name, file);
+        snprintf(path, sizeof path, "%s/%s", folder, file);
+        bool is_model = n_name <= NAME_MAX_BYTES && is_name(name) && strcmp(file + n_name, ".gguf") == 0;
+        if (is_added && is_model && !ig_cli_sources_find(out, name) && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+            ig_cli_source *s = ig_cli_sources_add(out);
+            is_added = s != NULL;
+            if (s) s->bytes = (uint64_t)st.st_size;
+            if (s) snprintf(s->name, sizeof s->name, "%s", name);
+            if (s) snprintf(s->place, sizeof s->place, "models/%s", file);
         }
         free(entries[i]);
     }
     if (n_entries >= 0) free(entries);
-    return code;
+    return is_added;
 }
 
 int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o, bool texts) {
@@ -188,7 +194,8 @@ int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o, bool texts
     if (!code && ig_cli_path(path, sizeof path, IG_PLACE_CONFIG, own) && access(path, F_OK) == 0)
         code = read_table_file(out, o, texts, path);
     if (!code) code = read_table(out, o, texts, texts ? built_in_texts : built_in_models, "built-in table");
-    if (!code && !texts) code = add_cached(out, o);
+    if (!code && !texts && (!add_cached(out) || !ig_cli_hub_add_cached(out)))
+        code = ig_cli_complain(o, "out of memory");
     return code;
 }
 

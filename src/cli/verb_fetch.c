@@ -6,8 +6,9 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include "cli/sources.h"
+#include "cli/hub.h"
 
 /* That nothing is known by the name, and which may have been meant. */
 static int complain_of_name(const ig_cli_options *o, const ig_cli_sources *sources, const char *name,
@@ -20,6 +21,9 @@ static int complain_of_name(const ig_cli_options *o, const ig_cli_sources *sourc
 /* Neither a file nor a name; what looks like a path was meant as one. */
 static int complain_of_model(const ig_cli_options *o, const ig_cli_sources *sources) {
     size_t n = strlen(o->model);
+    if (ig_cli_hub_is_name(o->model) && access(strndupa(o->model, strcspn(o->model, "/")), F_OK) != 0)
+        return ig_cli_complain(o, "%s: no such file (-hf %s gets a model of this name from the Hugging Face hub)",
+                               o->model, o->model);
     if (strchr(o->model, '/') || (n > 5 && strcasecmp(o->model + n - 5, ".gguf") == 0))
         return ig_cli_complain(o, "%s: no such file", o->model);
     return complain_of_name(o, sources, o->model, "no such file, nor a model that 'infinigen fetch' knows");
@@ -28,6 +32,7 @@ static int complain_of_model(const ig_cli_options *o, const ig_cli_sources *sour
 int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o) {
     ig_cli_sources sources;
     struct stat st;
+    if (o->hub) return ig_cli_hub_get(path, cap, o->hub, false, o);
     if (stat(o->model, &st) == 0) {
         if (strlen(o->model) >= cap) return ig_cli_complain(o, "the model's path is too long");
         strcpy(path, o->model);
@@ -98,7 +103,10 @@ static int get(const ig_cli_options *o, const char *name) {
     char path[4200];
     int code = ig_cli_sources_load(&sources, o, o->text);
     const ig_cli_source *s = code ? NULL : ig_cli_sources_find(&sources, name);
-    if (!code) code = s ? ig_cli_source_get(path, sizeof path, s, o) : complain_of_unknown(o, &sources, name);
+    if (!code && !o->text && ig_cli_hub_is_name(name))
+        code = ig_cli_hub_get(path, sizeof path, name, true, o);
+    else if (!code)
+        code = s ? ig_cli_source_get(path, sizeof path, s, o) : complain_of_unknown(o, &sources, name);
     if (!code && o->json)
         code = ig_cli_print_json(json_pack("{s:s, s:o}", "name", name, "path", ig_text_string(path)));
     else if (!code)

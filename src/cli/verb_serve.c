@@ -3,7 +3,7 @@
  * `infinigen serve`: flags into the server's options. What it says goes to standard error.
  */
 #define _GNU_SOURCE
-#include "cli/app.h"
+#include "cli/hub.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -21,13 +21,18 @@ enum { POLICIES_MAX = 32 };
 /* The file's name without what says of which kind it is: what clients call the model. */
 static const char *model_name(char name[256], const ig_cli_app *app) {
     if (app->o->alias) return app->o->alias;
+    if (app->o->hub) return app->o->hub;
     size_t n = strlen(app->path);
     while (n > 1 && app->path[n - 1] == '/') n--;
     size_t first = n;
     while (first > 0 && app->path[first - 1] != '/') first--;
     snprintf(name, 256, "%.*s", (int)(n - first < 255 ? n - first : 255), app->path + first);
+    size_t number = ig_cli_number_of_part(name);
     char *end = strrchr(name, '.');
-    if (end && end != name && strcmp(end, ".gguf") == 0) *end = 0;
+    if (number > 1)
+        name[number - 1] = 0;
+    else if (end && end != name && strcmp(end, ".gguf") == 0)
+        *end = 0;
     return name;
 }
 
@@ -107,11 +112,12 @@ static char *folder_of(char *path) {
     return path;
 }
 
-/* From here on the files that a server needs are all there are; the model is fetched before, if it has to be. */
-static int close_files(const ig_cli_options *o) {
-    static char model[4096], spill[4096], sketches[4096], at[4096];
+/* From here on the files that a server needs are all there are; the model is fetched before, if it has to be, and named
+ * by its path from then on. */
+static int close_files(ig_cli_options *o) {
+    static char model[4096], files[4096], spill[4096], sketches[4096], at[4096];
     const char *own[3] = {NULL}, *const read[] = {
-                                     model,
+                                     files,
                                      ig_cli_path(sketches, sizeof sketches, IG_PLACE_CACHE, "sketches") ? sketches : "",
                                      o->kv_sketch.n ? o->kv_sketch.v[0] : "", o->api_key_file ? o->api_key_file : "",
                                      /* for libc and SQLite, and to find the address of --host */
@@ -121,6 +127,10 @@ static int close_files(const ig_cli_options *o) {
     ig_error err = {0};
     int code = ig_cli_find_model(model, sizeof model, o);
     if (code) return code;
+    if (!o->alias) o->alias = o->hub;
+    o->model = model, o->hub = NULL;
+    snprintf(files, sizeof files, "%s", model);
+    if (ig_cli_number_of_part(model)) folder_of(files); /* the others lie there */
     if (o->kv_store && mkdir(o->kv_store, 0700) != 0 && errno != EEXIST)
         return ig_cli_complain(o, "%s: %s", o->kv_store, strerror(errno));
     if (o->kv_store) own[n++] = o->kv_store;
@@ -166,9 +176,10 @@ int ig_cli_serve(const ig_cli_options *o) {
         return IG_EXIT_USAGE;
     }
     if (o->api_key_file) hold(SIGHUP);
-    int code = o->sandbox ? close_files(o) : IG_EXIT_OK;
+    ig_cli_options own = *o;
+    int code = o->sandbox ? close_files(&own) : IG_EXIT_OK;
     if (code) return code;
     /* A connection is a thread. Of many arenas each would grow, for hours, to the most that any of them once needed. */
     mallopt(M_ARENA_MAX, 2);
-    return open_and_serve(o);
+    return open_and_serve(&own);
 }

@@ -310,7 +310,7 @@ def test_two_at_once(program, tmp_path, wheels):
 
 def test_half_made_folder_is_cleaned(program, tmp_path, wheels):
     (tmp_path / "data").write_bytes(DATA)
-    stale = tmp_path / "cache/infinigen/models/.mine.part/wheels"
+    stale = tmp_path / "cache/infinigen/models/.mine.gguf.part/wheels"
     stale.mkdir(parents=True)
     (stale / "old.whl").write_bytes(b"x")
     assert program("fetch", "mine", "--sources", table(tmp_path, f"mine {len(DATA)} {SHA256} file data"))[0] == 0

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Models of the Hugging Face hub. Its list of a repository's files, with their sizes and SHA-256, is kept beside them,
+ * so that what is there is found again without a network. Which file is taken is as in llama.cpp: of the kind that was
+ * asked for, else Q4_K_M, else Q8_0, else the first. A repository without GGUF files is taken as a folder of
+ * safetensors.
+ */
+#define _GNU_SOURCE
+#include "cli/hub.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LIST ".list.json" /* beside the files */
+enum { NAME_BYTES_MAX = 200, LIST_BYTES_MAX = 32 << 20, SMALL_FILE_MAX = 256 << 20 };
+
+typedef struct hub {
+    const ig_cli_options *o;
+    const char *name; /* as it was given */
+    char repository[NAME_BYTES_MAX + 1];
+    const char *which; /* what is behind the colon; "": nothing */
+    char address[512];
+    json_t *list;
+} hub;
+
+/* A file of the list. */
+typedef struct hub_file {
+    const char *path, *base; /* in the repository; without its folders */
+    const char *sha256;      /* "": not known */
+    uint64_t bytes;
+} hub_file;
+
+/* ---- names ------------------------------------------------------------------------ */
+
+bool ig_cli_hub_is_name(const char *text) {
+    size_t n = strcspn(text, ":"), n_slashes = 0;
+    if (n > NAME_BYTES_MAX || !isalnum((unsigned char)text[0])) return false;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char before = i ? (unsigned char)text[i - 1] : '/';
+        if (text[i] == '/')
+            n_slashes++;
+        else if (!isalnum((unsigned char)text[i]) && (!strchr("._-", text[i]) || before == '/'))
+            return false;
+    }
+    return n_slashes == 1 && text[n - 1] != '/' && (!text[n] || text[n + 1]);
+}
+
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcasecmp(text + n - m, end) == 0;
+}
+
+size_t ig_cli_number_of_part(const char *path) {
+    static const char form[] = "#####-of-#####.gguf";
+    size_t n = strlen(path), m = sizeof form - 1;
+    if (n <= m) return 0;
+    for (size_t i = 0; i < m; i++)
+        if (form[i] == '#' ? !isdigit((unsigned char)path[n - m + i]) : form[i] != path[n - m + i]) return 0;
+    return n - m;
+}
+
+/* ---- the list ---------------------------------------------------------------------- */
+
+static hub_file file_at(const hub *h, size_t i) {
+    json_t *entry = json_array_get(h->list, i), *large = json_object_get(entry, "lfs");
+    const char *path = json_string_value(json_object_get(entry, "path")),
+               *sha256 = json_string_value(json_object_get(large, "oid"));
+    json_int_t bytes = json_integer_value(json_object_get(large ? large : entry, "size"));
+    bool is_file = path && *path && strcmp(json_string_value(json_object_get(entry, "type")) ?: "", "file") == 0;
+    bool is_sum = sha256 && strlen(sha256) == 64 && strspn(sha256, "0123456789abcdef") == 64;
+    /* A name that a folder cannot have for itself is none of a model's. */
+    if (!is_file || bytes <= 0 || strlen(path) > 255 || base_of(path)[0] == '.' || !*base_of(path)) path = "";
+    return (hub_file){path, base_of(path), is_sum ? sha256 : "", (uint64_t)bytes};
+}
+
+/* Whether the file's name has the kind of weights in it, as in "model-Q8_0.gguf". */
+static bool has_kind(const hub_file *f, const char *kind) {
+    size_t n = strlen(kind);
+    for (const char *at = f->path; (at = strcasestr(at, kind)); at++)
+        if ((at[n] == '.' || at[n] == '-' || at[n] == '/') && (at == f->path || !isalnum((unsigned char)at[-1])))
+            return true;
+    return false;
+}
+
+/* A model, and not what sees pictures or was measured of one. */
+static bool is_model(const hub_file *f) {
+    return ends_with(f->path, ".gguf") && !strcasestr(f->base, "mmproj") && !strcasestr(f->base, "imatrix");
+}
+
+/* The GGUF file that is meant; false: none. Of several that are one model the first. */
+static bool find_model(const hub *h, const char *kind, hub_file *out) {
+    for (size_t i = 0; i < json_array_size(h->list); i++) {
+        *out = file_at(h, i);
+        size_t number = ig_cli_number_of_part(out->base);
+        bool is_named = strcmp(out->path, h->which) == 0 || strcmp(out->base, h->which) == 0;
+        if (is_named && ends_with(out->path, ".gguf")) return true;
+        if (!is_model(out) || (number && strncmp(out->base + number, "00001", 5) != 0)) continue;
+        if (!kind || has_kind(out, kind)) return true;
+    }
+    return false;
+}
+
+/* Whether a file belongs to the model of `first`. */
+static bool belongs(const hub_file *f, const hub_file *first) {
+    size_t n = (size_t)(first->base - first->path) + ig_cli_number_of_part(first->base);
+    if (!ig_cli_number_of_part(first->base)) return strcmp(f->path, first->path) == 0;
+    return strlen(f->path) == strlen(first->path) && strncmp(f->path, first->path, n) == 0 &&
+           strcmp(f->path + n + 5, first->path + n + 5) == 0;
+}
+
+/* Of a repository without GGUF files: weights, configuration and tokenizer. */
+static bool is_of_folder(const hub_file *f) {
+    static const char *const ends[] = {".json", ".jinja", ".model", ".txt"};
+    if (strcmp(f->base, f->path) != 0 || !*f->path) return false;
+    if (ends_with(f->path, ".safetensors")) return strncmp(f->path, "model", 5) == 0;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(f->path, ends[i])) return f->bytes <= SMALL_FILE_MAX;
+    return false;
+}
+
+/* ---- getting ------------------------------------------------------------------------ */
+
+/* "<address><before><path, as addresses write it>"; false if too long. */
+static bool add_address(char *out, size_t cap, const hub *h, const char *before, const char *path) {
+    int n = snprintf(out, cap, "%s%s", h->address, before);
+    for (; n > 0 && (size_t)n + 4 < cap && *path; path++)
+        n += snprintf(out + n, cap - (size_t)n,
+                      isalnum((unsigned char)*path) || strchr("/._-~", *path) ? "%c" : "%%%02X", (unsigned char)*path);
+    return n > 0 && (size_t)n + 4 < cap && !*path;
+}
+
+/* Gets a file of the repository, of `bytes` unless that is 0, into the cache's folder as `base`. */
+static int get(char *path, size_t cap, const hub *h, const char *at, const hub_file *f) {
+    char before[NAME_BYTES_MAX + 64];
+    ig_cli_source s = {.origin = IG_ORIGIN_URL, .first = 1, .last = 1, .is_of_hub = true, .bytes = f->bytes};
+    snprintf(before, sizeof before, at, h->repository);
+    snprintf(s.name, sizeof s.name, "%s", *f->path ? f->base : h->name);
+    snprintf(s.sha256, sizeof s.sha256, "%s", f->sha256);
+    snprintf(s.place, sizeof s.place, "hub/%s/%.150s", h->repository, f->base);
+    if (strlen(f->base) > 150 || !add_address(s.from, sizeof s.from, h, before, f->path))
+        return ig_cli_complain(h->o, "%s: %s: the name is too long", h->name, f->path);
+    return ig_cli_source_get(path, cap, &s, h->o);
+}
+
+/* The list as it is now, or as it was when something was fetched last; NULL if there is none. */
+static json_t *read_list(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0 || st.st_size > LIST_BYTES_MAX) return NULL;
+    json_t *list = json_load_file(path, 0, NULL);
+    if (json_is_array(list)) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static bool list_path(char *path, size_t cap, const hub *h, const char *file) {
+    char rest[NAME_BYTES_MAX + 64];
+    snprintf(rest, sizeof rest, "hub/%s/%s", h->repository, file);
+    return ig_cli_path(path, cap, IG_PLACE_CACHE, rest);
+}
+
+/* Files that are others now than when they were fetched. */
+static void forget_changed(const hub *h, json_t *old) {
+    size_t i, k;
+    json_t *entry, *before;
+    json_array_foreach(old, i, before) json_array_foreach(h->list, k, entry) {
+        char path[4200];
+        hub_file f = file_at(h, k);
+        bool is_same_file = json_equal(json_object_get(before, "path"), json_object_get(entry, "path"));
+        if (is_same_file && *f.path && !json_equal(json_object_get(before, "oid"), json_object_get(entry, "oid")) &&
+            list_path(path, sizeof path, h, f.base))
+            unlink(path);
+    }
+}
+
+static int ask_for_list(hub *h) {
+    static const hub_file list = {.path = "", .base = ".list.new", .sha256 = ""};
+    char path[4200], kept[4200];
+    if (!list_path(path, sizeof path, h, list.base) || !list_path(kept, sizeof kept, h, LIST))
+        return ig_cli_complain(h->o, "no home folder is known: set XDG_CACHE_HOME");
+    unlink(path);
+    int code = get(path, sizeof path, h, "/api/models/%s/tree/main?recursive=true", &list);
+    if (code) return code;
+    json_t *old = read_list(kept), *new = read_list(path);
+    json_decref(h->list);
+    h->list = new ? new : json_incref(old); /* another process has taken it */
+    if (h->list) forget_changed(h, old);
+    json_decref(old);
+    if (new &&rename(path, kept) != 0) return ig_cli_complain(h->o, "%s: %s", kept, strerror(errno));
+    unlink(path);
+    return h->list ? IG_EXIT_OK
+                   : ig_cli_complain(h->o, "%s: what %s says of it is no list of files", h->name, h->address);
+}
+
+/* What is meant is not there: what is. */
+static int complain_of_which(const hub *h) {
+    char names[400] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(h->list); i++) {
+        hub_file f = file_at(h, i);
+        size_t number = ig_cli_number_of_part(f.base);
+        if (!is_model(&f) || (number && strncmp(f.base + number, "00001", 5) != 0)) continue;
+        if (n + strlen(f.path) + 8 > sizeof names) {
+            snprintf(names + n, sizeof names - n, ", ...");
+            break;
+        }
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", f.path);
+    }
+    if (!*names) return ig_cli_complain(h->o, "%s: the repository has no GGUF file", h->name);
+    return ig_cli_complain(h->o, "%s: no GGUF file is '%s'; there are %s", h->name, h->which, names);
+}
+
+/* Gets all that `first`, or if that is NULL a folder, is made of; *path: of the first file, or the folder. What stands
+ * for all of it comes last. With `only_look` nothing is fetched, and *is_there says whether it need be. */
+static int get_all(char *path, size_t cap, const hub *h, const hub_file *first, bool only_look, bool *is_there) {
+    char one[4200];
+    int code = IG_EXIT_OK;
+    *is_there = true;
+    size_t n = json_array_size(h->list);
+    for (size_t k = 0; !code && k < 2 * n; k++) {
+        struct stat st;
+        hub_file f = file_at(h, k % n);
+        bool is_last = strcmp(f.path, first ? first->path : "config.json") == 0;
+        if (is_last != (k >= n) || (first ? !belongs(&f, first) : !is_of_folder(&f))) continue;
+        if (only_look)
+            *is_there &=
+                list_path(one, sizeof one, h, f.base) && stat(one, &st) == 0 && (uint64_t)st.st_size == f.bytes;
+        else
+            code = get(one, sizeof one, h, "/%s/resolve/main/", &f);
+    }
+    return list_path(path, cap, h, first ? first->base : "") ? code
+                                                             : ig_cli_complain(h->o, "the cache's path is too long");
+}
+
+/* Looks into the list for what is meant. */
+static int choose(char *path, size_t cap, const hub *h, bool only_look, bool *is_there) {
+    static const char *const liked[] = {"Q4_K_M", "Q8_0", NULL};
+    hub_file first;
+    bool is_found = false;
+    *is_there = false;
+    if (*h->which)
+        is_found = find_model(h, h->which, &first);
+    else
+        for (size_t i = 0; i < 3 && !is_found; i++) is_found = find_model(h, liked[i], &first);
+    if (is_found) return get_all(path, cap, h, &first, only_look, is_there);
+    bool has_config = false, has_weights = false;
+    for (size_t i = 0; i < json_array_size(h->list); i++) {
+        hub_file f = file_at(h, i);
+        has_config |= strcmp(f.path, "config.json") == 0;
+        has_weights |= is_of_folder(&f) && ends_with(f.path, ".safetensors");
+    }
+    if (!*h->which && has_config && has_weights) return get_all(path, cap, h, NULL, only_look, is_there);
+    if (only_look) return IG_EXIT_OK;
+    if (*h->which) return complain_of_which(h);
+    return ig_cli_complain(h->o, "%s: the repository has neither GGUF files nor safetensors with a config.json",
+                           h->name);
+}
+
+/* A file of a repository, or its folder if that is a model: what is below hub/ names it. */
+static bool add_cached(ig_cli_sources *out, const char *path, bool is_folder) {
+    struct stat st;
+    const char *file = base_of(path), *at = file;
+    for (int slashes = 0; slashes < 3 && at > path; at--) slashes += at[-1] == '/';
+    size_t number = ig_cli_number_of_part(file);
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || (number && strncmp(file + number, "00001", 5) != 0))
+        return true;
+    ig_cli_source *s = ig_cli_sources_add(out);
+    if (!s) return false;
+    while (*at == '/') at++;
+    int n = (int)(file - at) - 1;
+    const char *of_it = is_folder ? "" : file;
+    snprintf(s->name, sizeof s->name, "%.*s%s%s", n, at, is_folder ? "" : ":", of_it);
+    snprintf(s->place, sizeof s->place, "hub/%.*s%s%s", n, at, is_folder ? "" : "/", of_it);
+    s->is_folder = is_folder;
+    if (!is_folder) s->bytes = (uint64_t)st.st_size;
+    return true;
+}
+
+bool ig_cli_hub_add_cached(ig_cli_sources *out) {
+    static const char *const kinds[] = {"*.gguf", "config.json"};
+    for (int kind = 0; kind < 2; kind++) {
+        char pattern[4200];
+        glob_t found;
+        char rest[32];
+        snprintf(rest, sizeof rest, "hub/*/*/%s", kinds[kind]);
+        if (!ig_cli_path(pattern, sizeof pattern, IG_PLACE_CACHE, rest) || glob(pattern, 0, NULL, &found)) continue;
+        bool is_added = true;
+        for (size_t i = 0; i < found.gl_pathc && is_added; i++)
+            is_added = add_cached(out, found.gl_pathv[i], kind == 1);
+        globfree(&found);
+        if (!is_added) return false;
+    }
+    return true;
+}
+
+int ig_cli_hub_get(char *path, size_t cap, const char *name, bool anew, const ig_cli_options *o) {
+    hub h = {.o = o, .name = name, .which = ""};
+    char list[4200];
+    if (!ig_cli_hub_is_name(name))
+        return ig_cli_complain(o, "%s: is not of the form OWNER/REPOSITORY or OWNER/REPOSITORY:WHICH", name);
+    size_t n = strcspn(name, ":");
+    memcpy(h.repository, name, n);
+    if (name[n]) h.which = name + n + 1;
+    snprintf(h.address, sizeof h.address, "%s", ig_cli_read_environment().hub);
+    for (size_t end = strlen(h.address); end && h.address[end - 1] == '/'; end--) h.address[end - 1] = 0;
+    bool is_there = false;
+    if (!anew && list_path(list, sizeof list, &h, LIST)) h.list = read_list(list);
+    int code = h.list ? choose(path, cap, &h, true, &is_there) : IG_EXIT_OK;
+    if (!code && !is_there) code = ask_for_list(&h);
+    if (!code && !is_there) code = choose(path, cap, &h, false, &is_there);
+    json_decref(h.list);
+    return code;
+}
