@@ -56,6 +56,12 @@ static bool has_policy(const ig_cli_options *o, const char *name) {
     return false;
 }
 
+static bool holds_type(const ig_cli_options *o, const char *type) {
+    for (int i = 0; i < o->kv_type.n; i++)
+        if (strcmp(o->kv_type.v[i], type) == 0) return true;
+    return false;
+}
+
 static bool differs(const ig_cli_numbers *list, double own) {
     return list->n > 1 || (list->n && (list->v[0] < own || list->v[0] > own));
 }
@@ -67,6 +73,11 @@ static void warn_of_idle_options(const ig_cli_options *o) {
     const bool has_columns = has_policy(o, "infinigen-osdi24");
     const bool is_prompt = o->verb->bit == IG_VERB_PERPLEXITY && !o->dense_prefix; /* all of it */
     const bool chooses = o->kv_budget.n || (ig_cli_is_given(o, &o->kv_policy) && !is_full);
+    const bool compares = (o->verb->bit & (IG_VERB_PERPLEXITY | IG_VERB_EVAL)) && has_policy(o, "full") &&
+                          (o->kv_policy.n > 1 || o->kv_budget.n > 1) && !is_prompt;
+    bool drops_prompts = false;
+    for (int i = 0; i < o->n_prompt.n; i++)
+        drops_prompts |= o->breakdown && o->n_prompt.v[i] && ig_cli_is_given(o, &o->n_prompt);
     const struct {
         bool is_idle;
         const char *text;
@@ -74,6 +85,13 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         {is_full && o->kv_budget.n, "--kv-budget does nothing with the policy full"},
         {is_prompt && chooses,
          "without --dense-prefix every token is computed with dense attention, whatever the policy"},
+        {is_prompt && o->kv_limit.n,
+         "without --dense-prefix entries are dropped between steps of -ub tokens only, and each step sees all of its "
+         "own"},
+        {compares && o->kv_limit.n, "--kv-limit holds for full as well, with which others are compared"},
+        {compares && !holds_type(o, "f16"),
+         "--kv-type holds for full as well, with which others are compared: f16 in its list makes that the reference"},
+        {drops_prompts, "--breakdown is of generations: -p does nothing"},
         {is_prompt && (o->audit || o->audit_trace), "without --dense-prefix no token is there to audit"},
         {!has_columns && differs(&o->kv_alpha, own.alpha), "--kv-alpha does nothing without infinigen-osdi24"},
         {!has_columns && differs(&o->kv_partial, own.partial), "--kv-partial does nothing without infinigen-osdi24"},
@@ -111,13 +129,16 @@ static int environment_choice(const ig_cli_options *o, const char *name, const c
 
 /* What is logged: warnings on a terminal, and of a server, which nobody sits before; nothing elsewhere, unless -v or
  * IG_LOG ask for it. */
+enum { MEASURING = IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH };
+
 static int choose_log(ig_log_level *level, const ig_cli_options *o, const char *wanted) {
     if (wanted && *wanted) {
         int i = environment_choice(o, "IG_LOG", wanted, level_names);
         if (i < 0) return IG_EXIT_USAGE;
         *level = (ig_log_level)i;
     } else {
-        bool warns = o->verb->bit == IG_VERB_SERVE || isatty(STDERR_FILENO);
+        /* What changes the meaning of a figure is said to scripts, too. */
+        bool warns = (o->verb->bit & (IG_VERB_SERVE | MEASURING)) || isatty(STDERR_FILENO);
         *level = o->verbose ? IG_LOG_INFO : warns ? IG_LOG_WARN : IG_LOG_ERROR;
     }
     return IG_EXIT_OK;

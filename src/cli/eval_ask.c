@@ -169,7 +169,7 @@ static void note_answer(const asking *a, int run) {
     const ig_cli_eval_answer *answer = &e->runs[run].now;
     const ig_cli_pair *pair = &e->pairs->v[run];
     json_t *line = json_pack("{s:o, s:i}", "task", ig_text_string(e->title), "line", a->q->line);
-    if (e->pairs->n > 1) ig_cli_pair_fields(line, pair, e->n_ctx);
+    ig_cli_pair_fields(line, pair, e->n_ctx);
     json_t *fields = ig_cli_eval_generates(e) ? json_of_replies(a, answer) : json_of_choice(a, answer);
     json_object_update(line, fields);
     json_dumpf(line, e->answers, JSON_COMPACT | JSON_REAL_PRECISION(12));

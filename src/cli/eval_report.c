@@ -120,7 +120,8 @@ static void print_json(const ig_cli_evaluation *e, const ig_cli_eval_groups *gro
     json_t *json = ig_cli_report(e->app, alone ? e->readers->s : NULL);
     json_object_set_new(json, "task", ig_text_string(e->task->name));
     json_object_set_new(json, "shots", json_integer(e->app->o->shots));
-    if (!alone) json_object_set_new(json, "context", json_integer(e->n_ctx));
+    if (alone) ig_cli_pair_fields(json, e->pairs->v, e->n_ctx);
+    json_object_set_new(json, "context", json_integer(e->n_ctx));
     json_object_set_new(json, "questions", json_integer((json_int_t)e->n));
     json_object_set_new(json, "skipped", json_integer((json_int_t)e->n_skipped));
     json_object_set_new(json, "seconds", json_real(e->seconds));

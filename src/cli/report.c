@@ -167,6 +167,13 @@ int ig_cli_print_json(json_t *value) {
     return failed ? IG_EXIT_FAILED : IG_EXIT_OK;
 }
 
+/* As JSON has it, so that a share of 1.0 is no number of entries. */
+static void print_csv_real(double value) {
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", value);
+    printf("%s%s", text, text[strspn(text, "-0123456789")] ? "" : ".0");
+}
+
 static void print_csv_text(const char *text) {
     putchar('"');
     for (; *text; text++) printf(*text == '"' ? "\"\"" : "%c", *text);
@@ -182,7 +189,7 @@ void ig_cli_print_csv(const char *const *columns, const json_t *row, bool with_n
         else if (json_is_integer(value))
             printf("%lld", (long long)json_integer_value(value));
         else if (json_is_real(value))
-            printf("%.9g", json_real_value(value));
+            print_csv_real(json_real_value(value));
         else if (json_is_boolean(value))
             fputs(json_is_true(value) ? "true" : "false", stdout);
         putchar(columns[i + 1] ? ',' : '\n');

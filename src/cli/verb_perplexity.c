@@ -94,7 +94,7 @@ static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
 }
 
 /* `code`: how the scoring ended. What was finished before a failure counts. */
-static int report(const measurement *m, const ig_session *s, int code) {
+static int report(const measurement *m, const ig_session *s, const ig_cli_pair *pair, int code) {
     if (!m->app.o->json) {
         if (code)
             printf("Estimate after %d of %d chunks: ", m->i_chunk, m->n_chunks);
@@ -106,6 +106,9 @@ static int report(const measurement *m, const ig_session *s, int code) {
         return IG_EXIT_OK;
     }
     json_t *json = ig_cli_report(&m->app, s);
+    ig_cli_pair_fields(json, pair, m->n_ctx);
+    json_object_set_new(json, "context", json_integer(m->n_ctx));
+    json_object_set_new(json, "dense_prefix", json_integer(m->app.o->dense_prefix));
     ig_cli_perplexity_fields(json, &m->total);
     ig_cli_perplexity_parts_json(json, m->part_totals, m->app.o);
     json_object_set(json, "chunks", m->chunks);
@@ -133,7 +136,7 @@ static int measure(measurement *m, const ig_cli_pair *pair, int32_t *ids) {
     int code = open_measurement(m, &s, pair);
     if (!code) code = score_chunks(m, s, ids);
     if (m->total.n) {
-        int reported = report(m, s, code);
+        int reported = report(m, s, pair, code);
         if (!code) code = reported;
     }
     json_decref(m->chunks);

@@ -232,7 +232,7 @@ static ig_status find_form(ig_eval_form *form, const line_reader *r) {
 /* Parses one line and keeps it in the task. */
 static ig_status read_line(ig_eval_task *task, ig_eval_question *q, line_reader *r, const char *text, size_t n) {
     json_error_t why;
-    r->object = json_loadb(text, n, 0, &why);
+    r->object = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
     if (!r->object) return ig_text_fail(r->err, IG_E_FORMAT, "%s:%d: no JSON: %s", r->name, r->line, why.text);
     if (json_array_append_new(task->lines, r->object) != 0)
         return ig_text_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);

@@ -6,11 +6,13 @@
  *
  * The paper selects per query head; with grouped queries the bounds of a group are softmax-normalised and summed, so
  * that a KV head has one selection, as with the other policies here. Sinks and recent entries are used as well
- * (--kv-sinks 0 --kv-recent 1 for the paper's selection).
+ * (--kv-sinks 0 --kv-recent 1 for the paper's selection), and of the last page only what the budget has left, so that
+ * policies are compared by the same number of entries.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/half.h"
 #include "policy/policy.h"
 
@@ -91,6 +93,42 @@ static void weigh_pages(const quest_policy *p, int layer, int head, const float 
     for (int g = 0; g < group; g++) s->kernels->softmax_add(weights, bounds + (size_t)g * (size_t)pages, pages);
 }
 
+/* Entries [*first, *end) of a page that are not used in any case, as sinks and recent ones are; their number. */
+static int page_entries(const ig_policy *base, int n, int page, int *first, int *end) {
+    const ig_cache_options *o = &base->options;
+    *first = ig_max_int(page * PAGE, o->n_sinks);
+    *end = ig_min_int(page * PAGE + PAGE, n - o->n_recent);
+    return *end - *first;
+}
+
+/* Of the pages from number `skip` on the heaviest, so many that they hold `wanted` entries; their number. *beyond: how
+ * many more they hold, of which the lightest page is to go without. */
+static int pick_pages(const ig_policy *base, int n, int wanted, int32_t *chosen, const float *weights, int n_open,
+                      int skip, int *beyond) {
+    for (int count = (wanted + PAGE - 1) / PAGE;; count++) {
+        int entries = 0, first, end;
+        ig_pick_rule rule = {.count = count, .mass = 1};
+        int n_chosen = ig_pick(base->shape.kernels, chosen, weights + skip, n_open, &rule);
+        for (int i = 0; i < n_chosen; i++) entries += page_entries(base, n, skip + chosen[i], &first, &end);
+        *beyond = ig_max_int(entries - wanted, 0);
+        if (count >= n_open || entries >= wanted) return n_chosen;
+    }
+}
+
+/* Of the chosen pages the lightest; whole ones among the *beyond entries that are too many are dropped. */
+static int drop_lightest(const ig_policy *base, int n, int *beyond, int32_t *chosen, int *n_chosen,
+                         const float *weights, int skip) {
+    for (;;) {
+        int least = 0, first, end;
+        for (int i = 1; i < *n_chosen; i++)
+            if (weights[skip + chosen[i]] < weights[skip + chosen[least]]) least = i;
+        if (*n_chosen == 0 || page_entries(base, n, skip + chosen[least], &first, &end) > *beyond) return least;
+        *beyond -= end - first;
+        --*n_chosen;
+        memmove(chosen + least, chosen + least + 1, (size_t)(*n_chosen - least) * sizeof *chosen);
+    }
+}
+
 static void quest_choose(ig_policy *base, ig_choosing *x, int part) {
     const ig_cache_options *o = &base->options;
     int n = x->e.n, count = ig_policy_count(base, n), pages = n_pages(n), n_out = 0;
@@ -102,14 +140,14 @@ static void quest_choose(ig_policy *base, ig_choosing *x, int part) {
     float *weights = x->scratch;
     weigh_pages((const quest_policy *)base, x->layer, x->list, x->q, pages, weights, weights + pages);
     int32_t *chosen = (int32_t *)(void *)(weights + pages); /* the scores are not needed any more */
-    ig_pick_rule rule = {.count = (count - o->n_sinks - o->n_recent) / PAGE, .mass = 1};
-    int n_open = n_pages(n - o->n_recent) - skip, n_chosen = 0;
-    if (rule.count > 0 && n_open > 0) n_chosen = ig_pick(base->shape.kernels, chosen, weights + skip, n_open, &rule);
+    int wanted = count - o->n_sinks - o->n_recent, n_open = n_pages(n - o->n_recent) - skip, n_chosen = 0, beyond = 0;
+    if (wanted > 0 && n_open > 0) n_chosen = pick_pages(base, n, wanted, chosen, weights, n_open, skip, &beyond);
+    int cut = drop_lightest(base, n, &beyond, chosen, &n_chosen, weights, skip);
     for (int i = 0; i < o->n_sinks; i++) index[n_out++] = i;
     for (int i = 0; i < n_chosen; i++) {
-        int first = (skip + chosen[i]) * PAGE, end = first + PAGE;
-        if (first < o->n_sinks) first = o->n_sinks;
-        if (end > n - o->n_recent) end = n - o->n_recent;
+        int first, end;
+        page_entries(base, n, skip + chosen[i], &first, &end);
+        if (i == cut) end -= beyond;
         for (int t = first; t < end; t++) index[n_out++] = t;
     }
     for (int t = n - o->n_recent; t < n; t++) index[n_out++] = t;

@@ -15,6 +15,12 @@ CONTEXT = DEPTH + STEPS  # of a sequence
 THREADS = 2
 
 
+@pytest.fixture(autouse=True)
+def no_warnings(program):
+    """What does nothing in some of the runs is said, and is not what is tested here."""
+    program.env["IG_LOG"] = "error"
+
+
 @pytest.fixture
 def args(program, tmp_path):
     (tmp_path / "text").write_text(words(3 * CONTEXT, 3))

@@ -13,6 +13,12 @@ CAPITALS = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo"), ("Spain"
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
 
 
+@pytest.fixture(autouse=True)
+def no_warnings(program):
+    """What does nothing in some of the runs is said, and is not what is tested here."""
+    program.env["IG_LOG"] = "error"
+
+
 def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -138,7 +144,8 @@ def test_budget_of_everything(program, model, tmp_path):
     task = write(tmp_path / "t.jsonl", capitals())
     for name, flags in (("a", ["--kv-policy", "full"]), ("b", ["--kv-budget", "100%"])):
         evaluate(program, model, "--task", task, "-o", tmp_path / name, *flags)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    settings = {"policy": None, "budget": None, "sketch": None}
+    assert [a | settings for a in answers(tmp_path / "a")] == [b | settings for b in answers(tmp_path / "b")]
 
 
 def expect_runs_as_alone(program, model, tmp_path, *args, policies, budgets):

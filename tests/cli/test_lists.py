@@ -9,6 +9,12 @@ from conftest import make_model, one_line, words
 SETTINGS = ("policy", "budget", "kv_type", "alpha", "partial", "limit", "evict", "sketch")
 
 
+@pytest.fixture(autouse=True)
+def no_warnings(program):
+    """What does nothing in some of the runs is said, and is not what is tested here."""
+    program.env["IG_LOG"] = "error"
+
+
 @pytest.fixture
 def args(tmp_path):
     (tmp_path / "text").write_text(words(700, 3))
