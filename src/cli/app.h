@@ -8,6 +8,7 @@
 #define IG_CLI_APP_H
 
 #include "cli/cli.h"
+#include "text/json.h"
 #include "text/text.h"
 
 /* ---- errors ------------------------------------------------------------- */

@@ -33,7 +33,9 @@ int ig_cli_template_variables(json_t **out, const ig_cli_options *o) {
         is_still = is_still || (effort && strcmp(effort, "none") == 0);
     *out = NULL;
     if (!o->template_kwargs && !effort && !thinks && !is_still) return IG_EXIT_OK;
-    json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    bool failed;
+    json_t *all = ig_json_of_text(text, strlen(text), JSON_REJECT_DUPLICATES, NULL, &failed);
+    if (failed) return ig_cli_complain(o, "out of memory for the variables of a chat template");
     if (!json_is_object(all)) {
         json_decref(all);
         return refuse(o, "it must be a JSON object that has every name once", "");
@@ -69,7 +71,7 @@ static char *variables_of(const ig_cli_app *app, const ig_chat_message *messages
                                                    ig_text_string(messages[i].content))) == 0;
     ok = ok && json_object_set(all, "messages", list) == 0 &&
          json_object_set_new(all, "add_generation_prompt", json_boolean(begins_answer)) == 0;
-    char *text = ok ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = ok ? ig_text_of_json(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(list);
     json_decref(all);
     return text;

@@ -116,6 +116,8 @@ void ig_cli_release_keys(void) {
 
 /* ---- bytes ---------------------------------------------------------------- */
 
+static int input_error; /* an errno */
+
 /* Waits for bytes; how many there are, or an IG_KEY. Signals are let in by ppoll() alone: none that comes just before
  * it is missed. */
 static int read_keys(int wait_ms) {
@@ -139,9 +141,14 @@ static int read_keys(int wait_ms) {
         if (ready == 0) return IG_KEY_NONE;
         ssize_t got = ready < 0 ? -1 : read(STDIN_FILENO, keys, sizeof keys);
         if (got > 0) return (int)got;
-        if (got == 0 || errno != EINTR) return IG_KEY_END;
+        if (got == 0 || errno != EINTR) {
+            input_error = got < 0 ? errno : 0;
+            return IG_KEY_END;
+        }
     }
 }
+
+int ig_cli_key_error(void) { return input_error; }
 
 int ig_cli_key(int wait_ms) {
     if (i_key == n_keys || ig_cli_interrupted()) {

@@ -28,5 +28,7 @@ enum {
 
 /* The next byte of standard input, or one of the above. Waits for at most so long; -1: for ever. */
 int ig_cli_key(int wait_ms);
+/* Why the input has ended: an errno; 0: it was its end. */
+int ig_cli_key_error(void);
 
 #endif

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/json.h"
+
 enum { VERSION = 1 };
 
 bool ig_cli_messages_add(ig_cli_messages *m, const char *role, const char *content) {
@@ -58,7 +60,7 @@ char *ig_cli_messages_write(const ig_cli_messages *m) {
     bool ok = list != NULL;
     for (size_t i = 0; ok && i < m->n; i++) ok = json_array_append_new(list, json_of(&m->v[i])) == 0;
     json_t *all = ok ? json_pack("{s:i, s:O}", "version", VERSION, "messages", list) : NULL;
-    char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+    char *text = ig_text_of_json(all, JSON_COMPACT);
     json_decref(all);
     json_decref(list);
     return text;
@@ -110,8 +112,9 @@ static const char *read_all(ig_cli_messages *m, json_t *root) {
 }
 
 const char *ig_cli_messages_read(ig_cli_messages *m, const char *text, size_t n) {
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
-    const char *wrong = root ? read_all(m, root) : "it is no JSON";
+    bool failed;
+    json_t *root = ig_json_of_text(text, n, JSON_REJECT_DUPLICATES, NULL, &failed);
+    const char *wrong = root ? read_all(m, root) : failed ? "there is no memory for it" : "it is no JSON";
     json_decref(root);
     if (wrong) ig_cli_messages_close(m);
     return wrong;

@@ -49,7 +49,7 @@ static bool is_control(unsigned code) {
 
 /* As JSON, to be freed, with controls as escapes: what other languages write stays readable. Takes `value`. */
 static char *dump(json_t *value, size_t flags) {
-    char *text = value ? json_dumps(value, flags) : NULL, *out = NULL;
+    char *text = ig_text_of_json(value, flags), *out = NULL;
     size_t n_out;
     FILE *f = text ? open_memstream(&out, &n_out) : NULL;
     for (const char *at = text, *from; f && *(from = at);) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/chat_prompt.h"
+#include "cli/keyboard.h"
 #include "cli/line.h"
 #include "cli/messages.h"
 #include "cli/shown.h"
@@ -467,7 +468,10 @@ static int talk(conversation *c, const ig_cli_text *first) {
             puts("(Ctrl-D or /exit ends)");
         }
     }
-    if (c->is_terminal) putchar('\n');
+    if (c->is_terminal)
+        putchar('\n');
+    else if (!c->code && ig_cli_key_error())
+        c->code = ig_cli_complain(c->app.o, "standard input: %s", strerror(ig_cli_key_error()));
     ig_cli_reader_close(reader);
     return c->code;
 }

@@ -14,6 +14,7 @@
 #include "eval/load_reply.h"
 #include "eval/make_words.h"
 #include "eval/numbers.h"
+#include "text/json.h"
 #include "text/text.h"
 
 enum { PROBE_TOKENS = 8, WAIT_MS_MOST = 100, VOCAB_LEAST = 32000, URL_BYTES = 1024 };
@@ -101,7 +102,7 @@ static char *make_body(const ig_eval_load *load, json_t *prompt, int n_gen) {
     json_t *body =
         json_pack("{s:s, s:o, s:i, s:i, s:b, s:b, s:{s:b}}", "model", load->model, "prompt", prompt, "max_tokens",
                   n_gen, "temperature", 0, "ignore_eos", 1, "stream", 1, "stream_options", "include_usage", 1);
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    char *text = ig_text_of_json(body, JSON_COMPACT);
     json_decref(body);
     return text;
 }

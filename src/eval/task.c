@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/json.h"
+
 enum { OPTIONS_MAX = 1024, ANSWERS_MAX = 100000, TASK_BYTES_MAX = 64 };
 
 double ig_eval_mean(double sum, size_t n) { return n ? sum / (double)n : 0; }
@@ -232,7 +234,9 @@ static ig_status find_form(ig_eval_form *form, const line_reader *r) {
 /* Parses one line and keeps it in the task. */
 static ig_status read_line(ig_eval_task *task, ig_eval_question *q, line_reader *r, const char *text, size_t n) {
     json_error_t why;
-    r->object = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    bool failed;
+    r->object = ig_json_of_text(text, n, JSON_REJECT_DUPLICATES, &why, &failed);
+    if (failed) return ig_text_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
     if (!r->object) return ig_text_fail(r->err, IG_E_FORMAT, "%s:%d: no JSON: %s", r->name, r->line, why.text);
     if (json_array_append_new(task->lines, r->object) != 0)
         return ig_text_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);

@@ -1,16 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON texts.
+ * JSON texts. jansson 2.14 goes on where it finds no memory for more of a string: what it reads then is written past
+ * the end of what it has, or lacks letters, and what it writes lacks keys. So after one failure it finds none at all,
+ * until it gives up. Its source of memory is one for the whole process: what was there before, of the program's, stays
+ * behind ours.
  */
 #include "format/json.h"
 
+#include <pthread.h>
+#include <stdlib.h>
+
 #include "base/error.h"
+
+static _Thread_local bool is_at_work, has_no_memory;
+static json_malloc_t next;
+
+static void *find_memory(size_t n) {
+    void *found = has_no_memory ? NULL : next(n);
+    has_no_memory = is_at_work && !found;
+    return found;
+}
+
+static void install(void) {
+    json_free_t give_back;
+    json_get_alloc_funcs(&next, &give_back);
+    json_set_alloc_funcs(find_memory, give_back);
+}
+
+static void begin_work(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install);
+    is_at_work = true;
+}
+
+/* Whether there was memory for all since the work began. */
+static bool end_work(void) {
+    bool had_all = !has_no_memory;
+    is_at_work = has_no_memory = false;
+    return had_all;
+}
+
+static json_t *load(const char *text, size_t n_bytes, size_t flags, json_error_t *at, bool *failed) {
+    begin_work();
+    json_t *v = json_loadb(text, n_bytes, flags, at);
+    *failed = !end_work();
+    if (!*failed) return v;
+    json_decref(v);
+    return NULL;
+}
 
 ig_status ig_json_parse(json_t **out, const char *text, size_t n_bytes, const char *path, ig_error *err) {
     json_error_t at;
-    *out = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &at);
+    bool failed;
+    *out = load(text, n_bytes, JSON_REJECT_DUPLICATES, &at, &failed);
+    if (failed) return ig_fail_memory(err, path, n_bytes);
     if (*out) return IG_OK;
-    /* Where memory fails, jansson mostly says nothing at all. */
-    if (!at.text[0] || json_error_code(&at) == json_error_out_of_memory) return ig_fail_memory(err, path, n_bytes);
     return ig_fail(err, IG_E_FORMAT, "%s: line %d column %d: %s", path, at.line, at.column, at.text);
+}
+
+json_t *ig_json_value(const char *text, size_t n_bytes) {
+    bool failed;
+    return load(text, n_bytes, JSON_DECODE_ANY, NULL, &failed);
+}
+
+char *ig_json_write(const json_t *value, size_t flags) {
+    if (!value) return NULL;
+    begin_work();
+    char *text = json_dumps(value, flags);
+    if (end_work()) return text;
+    free(text);
+    return NULL;
 }

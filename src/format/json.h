@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON texts of model files, parsed by jansson with its strict settings.
+ * JSON texts of model files, schemas and templates, parsed by jansson with its strict settings.
  */
 #ifndef IG_FORMAT_JSON_H
 #define IG_FORMAT_JSON_H
@@ -12,5 +12,9 @@
 /* Refuses duplicate keys, invalid UTF-8 and NULs in strings. Errors name `path`, line and column. The
  * caller gives *out back with json_decref(). */
 ig_status ig_json_parse(json_t **out, const char *text, size_t n_bytes, const char *path, ig_error *err);
+/* Any value, also one that is neither an object nor an array; NULL: it is none, or no memory. */
+json_t *ig_json_value(const char *text, size_t n_bytes);
+/* A text of JSON, as json_dumps() has it, to be freed; NULL: there is no value, or no memory. */
+char *ig_json_write(const json_t *value, size_t flags);
 
 #endif

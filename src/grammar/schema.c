@@ -111,8 +111,8 @@ static uint64_t type_of(const json_t *value) {
 /* With as few digits as give the same numbers. */
 static char *text_of(const json_t *value) {
     for (unsigned n_digits = 15;; n_digits++) {
-        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(n_digits));
-        json_t *again = text && n_digits < 17 ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        char *text = ig_json_write(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(n_digits));
+        json_t *again = text && n_digits < 17 ? ig_json_value(text, strlen(text)) : NULL;
         bool is_same = again && json_equal(again, value);
         json_decref(again);
         if (!text || is_same || n_digits == 17) return text;

@@ -250,7 +250,7 @@ static ig_status write_member(object *o, ig_buffer *b, size_t i) {
     ig_schema_at at = m->part ? ig_schema_child(m->part, m->schema, "properties", m->name) : o->more;
     ig_status s = ig_schema_rule_of(w, &number, &at, o->rule->name, m->name);
     json_t *name = json_string(m->name);
-    char *text = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
+    char *text = name ? ig_json_write(name, JSON_ENCODE_ANY) : NULL;
     json_decref(name);
     if (!s && !text) s = ig_fail_memory(w->err, "the name of a member", strlen(m->name));
     if (!s) {

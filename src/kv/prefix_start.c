@@ -226,7 +226,7 @@ ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err) {
     if (has_store && ig_prefix_index_open(ix, s->dir.path, mode) && ig_prefix_index_is_of(ix, &s->store, false)) {
         if (!ig_prefix_index_prepare(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
         count(s);
-        return IG_OK;
+        return ix->failed ? ig_prefix_index_fail(ix, s->dir.path, err) : IG_OK;
     }
     s->may_touch = false;
     ig_status status = do_without_index(s, err);

@@ -228,7 +228,7 @@ void ig_prefix_touch(ig_prefix_store *s, int64_t piece) {
     s->touches[s->n_touches++] = piece;
 }
 
-/* ---- reading ------------------------------------------------------------- */
+/* ---- finding ------------------------------------------------------------- */
 
 static bool find_id(ig_prefix_store *s, const ig_prefix_id *id, ig_prefix_row *row) {
     ig_prefix_index *ix = &s->index;
@@ -244,14 +244,14 @@ static bool is_of(const ig_prefix_row *row, const ig_prefix_piece *piece) {
     return row->number == piece->number && ig_prefix_same(&row->parent, &piece->parent);
 }
 
-static bool find(ig_prefix_store *s, const ig_prefix_piece *piece, ig_prefix_row *row) {
+bool ig_prefix_find(ig_prefix_store *s, const ig_prefix_piece *piece, ig_prefix_row *row) {
     return find_id(s, &piece->id, row) && is_of(row, piece);
 }
 
 bool ig_prefix_store_has(ig_prefix_store *s, const ig_prefix_piece *piece) {
     ig_prefix_row row;
     ig_prefix_enter(s);
-    bool has = find(s, piece, &row);
+    bool has = ig_prefix_find(s, piece, &row);
     ig_prefix_leave(s);
     return has;
 }
@@ -274,9 +274,8 @@ bool ig_prefix_store_leads_to(ig_prefix_store *s, const ig_prefix_piece *piece) 
     return leads;
 }
 
-/* The areas must be as large as a piece. */
-static ig_status check_areas(const ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *areas, int n,
-                             ig_error *err) {
+ig_status ig_prefix_check_areas(const ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *areas,
+                                int n, ig_error *err) {
     size_t sum = 0;
     for (int i = 0; i < n; i++)
         if (!ig_add_size(&sum, sum, areas[i].iov_len)) return ig_fail(err, IG_E_ARG, "KV store: areas without end");
@@ -285,88 +284,6 @@ static ig_status check_areas(const ig_prefix_store *s, const ig_prefix_piece *pi
     if (piece->number < 0 || piece->number >= IG_CTX_MAX / s->piece_tokens)
         return ig_fail(err, IG_E_ARG, "KV store: no piece has the number %d", piece->number);
     return IG_OK;
-}
-
-int ig_prefix_read_row(const ig_prefix_store *s, int fd, const ig_prefix_row *row, const ig_prefix_id *root,
-                       ig_prefix_record *r, const char **damage) {
-    ig_prefix_header kind;
-    int e = ig_prefix_read_header(&s->dir, fd, row->offset, &kind, r);
-    if (!e && kind == IG_PREFIX_HOLE) return ENOENT;
-    if (e == ENODATA)
-        *damage = "its file is too short";
-    else if (e)
-        return e;
-    else if (kind != IG_PREFIX_VALID)
-        *damage = "its header is damaged";
-    else if (!ig_prefix_same(&r->store, &s->store))
-        *damage = "it is of another store";
-    else if (r->is_note || r->file != row->file || r->offset != row->offset || !ig_prefix_same(&r->root, root) ||
-             !ig_prefix_same(&r->id, &row->id) || !ig_prefix_same(&r->parent, &row->parent) ||
-             r->number != row->number || r->n_tokens != row->n_tokens ||
-             ig_prefix_record_bytes(r->payload_bytes) != row->bytes)
-        *damage = "its header is another's";
-    return 0;
-}
-
-int ig_prefix_judge_payload(const ig_prefix_store *s, int fd, const ig_prefix_row *row, int e, const ig_prefix_id *hash,
-                            const ig_prefix_record *r, const char **damage) {
-    if (e && e != ENODATA) return e;
-    if (!e && ig_prefix_same(hash, &r->payload_hash)) return 0;
-    *damage = e ? "its file is too short" : "its checksum is wrong";
-    return ig_prefix_has_left(&s->dir, fd, row->offset) ? ENOENT : 0;
-}
-
-/* What a read has found: an errno, ENOENT for what is not there any more, or a reason in *damage. */
-static int read_record(const ig_prefix_store *s, int fd, const ig_prefix_piece *piece, const ig_prefix_row *row,
-                       const struct iovec *to, int n, const char **damage) {
-    ig_prefix_record r;
-    ig_prefix_id hash;
-    int e = ig_prefix_read_row(s, fd, row, &s->root, &r, damage);
-    if (e || *damage) return e;
-    if (r.n_tokens != s->piece_tokens || r.payload_bytes != s->piece_bytes)
-        *damage = "its header is another's";
-    else if (memcmp(r.tokens, piece->tokens, (size_t)r.n_tokens * sizeof *r.tokens) != 0)
-        *damage = "it is of other tokens";
-    if (*damage) return 0;
-    e = ig_prefix_read(&s->dir, fd, row->offset + IG_PREFIX_PAGE, to, n);
-    if (!e && !ig_prefix_hash(&hash, to, n)) return ENOMEM;
-    return ig_prefix_judge_payload(s, fd, row, e, &hash, &r, damage);
-}
-
-ig_status ig_prefix_store_read(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *to, int n,
-                               ig_error *err) {
-    char name[IG_PREFIX_FILE_NAME];
-    const char *damage = NULL;
-    ig_prefix_row row;
-    int fd = -1;
-    ig_status status = check_areas(s, piece, to, n, err);
-    if (status) return status;
-    ig_prefix_enter(s);
-    bool found = find(s, piece, &row);
-    if (!found && s->index.failed) status = ig_prefix_index_fail(&s->index, s->dir.path, err);
-    ig_prefix_leave(s);
-    if (status) return status;
-    if (!found) return ig_fail(err, IG_E_NOT_FOUND, "KV store %s: no such piece", s->dir.path);
-
-    ig_prefix_file_name(name, row.file);
-    int e = ig_prefix_open(&s->dir, name, false, &fd, NULL);
-    if (!e) e = read_record(s, fd, piece, &row, to, n, &damage);
-    if (fd >= 0) close(fd);
-
-    ig_prefix_enter(s);
-    if (e == ENOENT || (!e && damage)) ig_prefix_forget(s, &row);
-    if (!e && damage) s->stats.n_damaged++;
-    if (!e && !damage) {
-        ig_prefix_touch(s, row.piece);
-        s->stats.n_read++;
-        s->stats.read_bytes += s->piece_bytes;
-    }
-    ig_prefix_leave(s);
-    if (e == ENOENT) return ig_fail(err, IG_E_NOT_FOUND, "KV store %s: the piece has left", s->dir.path);
-    if (e) return ig_prefix_dir_fail(&s->dir, name, e, err);
-    if (!damage) return IG_OK;
-    return ig_fail(err, IG_E_FORMAT, "KV store %s: %s: a piece is damaged and forgotten: %s", s->dir.path, name,
-                   damage);
 }
 
 /* ---- writing ------------------------------------------------------------- */
@@ -496,7 +413,7 @@ static ig_status put(ig_prefix_store *s, const ig_prefix_piece *piece, const str
 ig_status ig_prefix_store_put(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n,
                               ig_error *err) {
     ig_prefix_mute mute;
-    ig_status status = check_areas(s, piece, from, n, err);
+    ig_status status = ig_prefix_check_areas(s, piece, from, n, err);
     if (status) return status;
     status = ig_prefix_begin_write(s, &mute, err);
     if (status) return status;

@@ -62,6 +62,12 @@ int ig_prefix_read_row(const ig_prefix_store *s, int fd, const ig_prefix_row *ro
 int ig_prefix_judge_payload(const ig_prefix_store *s, int fd, const ig_prefix_row *row, int e, const ig_prefix_id *hash,
                             const ig_prefix_record *r, const char **damage);
 
+/* Whether the index has the piece. */
+bool ig_prefix_find(ig_prefix_store *s, const ig_prefix_piece *piece, ig_prefix_row *row);
+/* The areas must be as large as a piece. */
+ig_status ig_prefix_check_areas(const ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *areas,
+                                int n, ig_error *err);
+
 /* Locks the index for one public call. */
 void ig_prefix_enter(ig_prefix_store *s);
 void ig_prefix_leave(ig_prefix_store *s);

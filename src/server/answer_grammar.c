@@ -105,7 +105,7 @@ static json_t *schema_of(const writer *w, const json_t *function) {
 
 /* A schema, which this takes, as a grammar. */
 static ig_status to_gbnf(char **gbnf, json_t *schema, ig_error *err) {
-    char *text = schema ? json_dumps(schema, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = ig_text_of_json(schema, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(schema);
     ig_status s = text ? ig_schema_to_gbnf(gbnf, text, strlen(text), err)
                        : ig_text_fail(err, IG_E_MEMORY, "out of memory for tools");

@@ -11,6 +11,7 @@
 
 #include "server/routes.h"
 #include "server/wire.h"
+#include "text/json.h"
 
 /* What is wrong with a request. Status 0: nothing. */
 typedef struct ig_refusal {
@@ -105,8 +106,6 @@ bool ig_field_only(ig_call *c, const json_t *object, const char *where, const ch
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* Values of a JSON text, about; SIZE_MAX: it goes too deep. */
 size_t ig_json_values(const char *text, size_t n);
-/* Once, before any thread reads JSON. */
-void ig_json_begin(void);
 /* The body as an object, to be dropped by the caller; NULL: refused. */
 json_t *ig_body_object(ig_call *c);
 /* Refuses a prompt of n tokens (0: not known), which the context does not hold; false. */
@@ -125,7 +124,5 @@ bool ig_tokens_of_prompt(ig_call *c, const char *field, const char *text, size_t
  * Marks in it are text like any other. */
 bool ig_tokens_of_part(ig_call *c, const char *field, const char *text, size_t n, size_t most, bool is_end,
                        ig_token_list *out);
-/* JSON from a text, as json_loadb() has it; *failed: there was no memory for it. */
-json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *error, bool *failed);
 
 #endif

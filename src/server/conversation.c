@@ -68,7 +68,7 @@ static json_t *arguments_of(conversation *v, json_t *given) {
     if (!given || (text && !*text)) return v->format->wants_text ? json_string("{}") : json_object();
     if (!v->format->wants_text == !text) return json_incref(given);
     if (!text) {
-        char *dumped = json_dumps(given, JSON_REAL_PRECISION(17));
+        char *dumped = ig_text_of_json(given, JSON_REAL_PRECISION(17));
         json_t *out = dumped ? json_string(dumped) : NULL;
         free(dumped);
         return out;
@@ -124,17 +124,19 @@ static json_t *calls_in_words(const conversation *v, const char *content, const 
     char *text = NULL;
     json_t *call, *out;
     FILE *to = open_memstream(&text, &n);
+    bool ok = true;
     if (!to) return NULL;
     fprintf(to, "%s%s", content, *content ? "\n" : "");
     json_array_foreach(calls, i, call) {
         const json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
-        char *dumped = json_is_object(arguments) ? json_dumps(arguments, JSON_REAL_PRECISION(17)) : NULL;
+        char *dumped = json_is_object(arguments) ? ig_text_of_json(arguments, JSON_REAL_PRECISION(17)) : NULL;
+        ok = ok && (dumped || !json_is_object(arguments));
         fprintf(to, "%s%s%s%s%s%s", i ? f->between : "", f->before,
                 json_string_value(json_object_get(function, "name")), f->middle,
-                dumped ? dumped : json_string_value(arguments), f->after);
+                dumped || !ok ? dumped : json_string_value(arguments), f->after);
         free(dumped);
     }
-    out = fclose(to) == 0 ? json_stringn(text, n) : NULL;
+    out = fclose(to) == 0 && ok ? json_stringn(text, n) : NULL;
     free(text);
     return out;
 }
@@ -271,18 +273,19 @@ static json_t *tools_in_words(const conversation *v, const json_t *tools) {
     char *text = NULL;
     json_t *tool;
     FILE *to = open_memstream(&text, &n);
+    bool ok = true;
     if (!to) return NULL;
     fputs("You can call functions. Each line here describes one in JSON:\n<tools>\n", to);
     json_array_foreach(tools, i, tool) {
-        char *line = json_dumps(tool, JSON_REAL_PRECISION(17));
-        fprintf(to, "%s\n", line ? line : "");
+        char *line = ig_text_of_json(tool, JSON_REAL_PRECISION(17));
+        ok = ok && line && fprintf(to, "%s\n", line) > 0;
         free(line);
     }
     fprintf(to,
             "</tools>\nTo call a function, write its name and its arguments in this way:\n%sNAME%s{ARGUMENTS}%s\n"
             "What it returns will be given to you within <tool_response></tool_response>.",
             v->format->before, v->format->middle, v->format->after);
-    json_t *out = fclose(to) == 0 ? json_stringn(text, n) : NULL;
+    json_t *out = fclose(to) == 0 && ok ? json_stringn(text, n) : NULL;
     free(text);
     return out;
 }
@@ -379,7 +382,7 @@ static bool cut_behind(const last_message *last, const conversation *v, char *te
 }
 
 ig_status ig_prompt_render(char **text, size_t *n, const ig_model *model, const json_t *variables, ig_error *err) {
-    char *all = json_dumps(variables, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    char *all = ig_text_of_json(variables, JSON_COMPACT | JSON_REAL_PRECISION(17));
     size_t n_all = all ? strlen(all) : 0;
     *text = NULL;
     ig_status s = all ? ig_chat_prompt_json(n, model, all, n_all, NULL, 0, err)

@@ -97,30 +97,6 @@ size_t ig_json_values(const char *text, size_t n) {
     return deepest <= IG_SERVER_DEPTH_MAX ? n_nodes : SIZE_MAX;
 }
 
-/* A reader that finds no memory for more of a string goes on all the same, and writes past the end of what it makes of
- * it (jansson 2.14): after one failure it finds none at all, until it gives up. */
-static _Thread_local bool is_reading, has_no_memory;
-
-static void *find_memory(size_t n) {
-    void *found = has_no_memory ? NULL : malloc(n);
-    has_no_memory = is_reading && !found;
-    return found;
-}
-
-void ig_json_begin(void) { json_set_alloc_funcs(find_memory, free); }
-
-json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *error, bool *failed) {
-    const char *nul = memchr(text, '\0', n); /* which jansson 2.14 passes over behind a number */
-    *failed = false;
-    if (nul && error) *error = (json_error_t){.position = (int)(nul - text), .text = "it has a NUL"};
-    if (nul) return NULL;
-    is_reading = true;
-    json_t *v = json_loadb(text, n, flags, error);
-    *failed = has_no_memory;
-    is_reading = has_no_memory = false;
-    return v;
-}
-
 static json_t *read_json(ig_call *c) {
     json_error_t error;
     bool failed;

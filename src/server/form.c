@@ -24,7 +24,7 @@ static bool take_schema_text(char **out, ig_call *c, const char *field, const ch
 /* An object, or a text that holds it. */
 static bool take_schema(char **out, ig_call *c, const char *field, const json_t *v) {
     if (json_is_string(v)) return take_schema_text(out, c, field, json_string_value(v), json_string_length(v));
-    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    char *text = ig_text_of_json(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     if (!text) return ig_refuse(c, 500, NULL, "out of memory for %s", field);
     bool ok = take_schema_text(out, c, field, text, strlen(text));
     free(text);

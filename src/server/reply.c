@@ -21,8 +21,11 @@ double ig_server_seconds(void) {
 
 json_t *ig_reply_bytes(const char *bytes, size_t n) {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_integer((unsigned char)bytes[i]));
-    return list;
+    bool ok = list != NULL;
+    for (size_t i = 0; i < n && ok; i++) ok = json_array_append_new(list, json_integer((unsigned char)bytes[i])) == 0;
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
 }
 
 /* ---- what goes out ------------------------------------------------------------------------ */
@@ -82,7 +85,7 @@ void ig_reply(ig_call *c, unsigned status, const char *type, const char *fields,
 
 /* Takes `value`. */
 static void reply_json(ig_call *c, unsigned status, const char *fields, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = ig_text_of_json(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
     static const char none[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
     json_decref(value);
     ig_reply(c, text ? status : 500, "application/json", fields, text ? text : none,

@@ -197,7 +197,6 @@ ig_status ig_server_run(ig_server *s, ig_error *err) {
     s->o = &own;
     s->thread = pthread_self();
     s->tool_format = &format;
-    ig_json_begin();
     json_t *alias = ig_text_string(own.alias); /* clients' JSON is UTF-8: so is what they call it */
     own.alias = json_string_value(alias);
     wanted_signals(&wanted, &own);

@@ -39,7 +39,7 @@ static bool add_json(ig_exchange *x, const char *text) {
 static bool add_text(ig_exchange *x, const char *text) { return add_out(x, text, strlen(text)); }
 
 bool ig_stream_event(ig_exchange *x, const char *name, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = ig_text_of_json(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
     bool ok = text && (!name || (add_text(x, "event: ") && add_text(x, name) && add_text(x, "\n"))) &&
               add_text(x, "data: ") && add_json(x, text) && add_text(x, "\n\n");
     free(text);

@@ -144,7 +144,7 @@ static bool read_members(const span *s, const json_t *object, call_text *c) {
     if (!parameters) parameters = json_object_get(object, "arguments");
     bool is_call = json_is_object(parameters) && ig_tool_is_name(json_string_value(name), json_string_length(name)) &&
                    is_tool(s, json_string_value(name));
-    char *text = is_call ? json_dumps(parameters, JSON_REAL_PRECISION(17)) : NULL;
+    char *text = is_call ? ig_text_of_json(parameters, JSON_REAL_PRECISION(17)) : NULL;
     set_own(c, name, text);
     free(text);
     return c->own != NULL;
@@ -213,7 +213,7 @@ static json_t *value_of(const pair *p, const json_t *parameter) {
     json_decref(v);
     if (is_json) return json_stringn(p->value, p->n_value);
     json_t *text = ig_text_stringn(p->value, p->n_value);
-    char *quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+    char *quoted = ig_text_of_json(text, JSON_ENCODE_ANY);
     json_t *out = quoted ? json_string(quoted) : NULL;
     free(quoted);
     json_decref(text);
@@ -231,7 +231,7 @@ static char *object_of(const json_t *values) {
     if (to) fputc('{', to);
     json_object_foreach((json_t *)(uintptr_t)values, name, value) {
         json_t *text = json_string(name);
-        char *quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+        char *quoted = ig_text_of_json(text, JSON_ENCODE_ANY);
         ok = ok && quoted && fprintf(to, "%s%s: %s", n_written++ ? ", " : "", quoted, json_string_value(value)) > 0;
         free(quoted);
         json_decref(text);

@@ -55,8 +55,9 @@ static void free_probes(probes *p) {
 static ig_status render_with(char **prompt, const ig_model *m, const char *of_tools, json_t *messages, ig_error *err) {
     size_t n;
     *prompt = NULL;
+    bool failed;
     json_t *variables = json_pack("{s:o, s:b, s:o}", "messages", messages, "add_generation_prompt", 0, "tools",
-                                  json_loads(of_tools, 0, NULL));
+                                  ig_json_of_text(of_tools, strlen(of_tools), 0, NULL, &failed));
     ig_status s = variables ? ig_prompt_render(prompt, &n, m, variables, err)
                             : ig_text_fail(err, IG_E_MEMORY, "out of memory for a conversation");
     json_decref(variables);
@@ -75,7 +76,8 @@ static json_t *message(const char *role, const char *content) {
 }
 
 static json_t *call_of(const char *name, const char *with, bool as_text) {
-    json_t *arguments = as_text ? json_string(with) : json_loads(with, 0, NULL);
+    bool failed;
+    json_t *arguments = as_text ? json_string(with) : ig_json_of_text(with, strlen(with), 0, NULL, &failed);
     return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", ID, "type", "function", "function", "name", name, "arguments",
                      arguments);
 }
@@ -120,7 +122,9 @@ static char *arguments_at(char *text, char **end) {
     json_error_t error;
     char *key = strstr(text, "\"probe_key\""), *begin = key;
     while (begin && begin > text && *begin != '{') begin--;
-    json_t *v = begin && *begin == '{' ? json_loads(begin, JSON_DISABLE_EOF_CHECK, &error) : NULL;
+    bool failed;
+    json_t *v =
+        begin && *begin == '{' ? ig_json_of_text(begin, strlen(begin), JSON_DISABLE_EOF_CHECK, &error, &failed) : NULL;
     bool is_whole = json_object_size(v) == 1 && json_is_string(json_object_get(v, "probe_key"));
     json_decref(v);
     if (!is_whole) return NULL;

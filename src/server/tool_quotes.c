@@ -34,7 +34,7 @@ static size_t word_before(reader *r, const char *ends) {
 
 static bool put_text(reader *r, const char *text, size_t n) {
     json_t *v = ig_text_stringn(text, n);
-    char *quoted = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    char *quoted = ig_text_of_json(v, JSON_ENCODE_ANY);
     bool ok = quoted && fputs(quoted, r->to) >= 0;
     free(quoted);
     json_decref(v);

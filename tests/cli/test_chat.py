@@ -51,6 +51,14 @@ def test_a_script_is_told_what_failed(chat, message):
     one_line(err)
 
 
+def test_input_that_cannot_be_read(program, talker, tmp_path):
+    with_folder = os.open(tmp_path, os.O_RDONLY)
+    p = program.start("chat", "-m", talker, stdin=with_folder)
+    _, err = p.communicate(timeout=60)
+    os.close(with_folder)
+    assert p.returncode == 1 and "standard input: Is a directory" in one_line(err)
+
+
 def test_zero_byte(chat):
     """Such a message is left out: what stands before the byte is another message."""
     status, out, err = chat("-n", "4", messages=["a\0b", "\0", "/help"])

@@ -163,6 +163,30 @@ static void a_damaged_piece_is_replaced(void **state) {
 }
 
 /* What has such a name but is no file of pieces is not opened, not followed, and does not hang. */
+/* Those behind a damaged piece are looked at, up to one that is well, and all that are damaged can be kept again. */
+static void a_damaged_region_is_replaced(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 7);
+    assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
+    rig_close_store(&r);
+    for (int i = 2; i <= 6; i++)
+        if (i != 5) flip(path, (size_t)i * RIG_RECORD + (i == 3 ? 8 : 4096)); /* in one case the header */
+    rig_open(&r);
+    for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, 1, i));
+    assert_int_equal(rig_read(&r, 1, 2), IG_E_FORMAT);
+    assert_int_equal(stats_of(&r).n_damaged, 3);
+    for (int i = 2; i <= 7; i++) assert_int_equal(rig_has(&r, 1, i), i >= 5);
+    rig_keep(&r, 1, 2, 4);
+    for (int i = 0; i <= 5; i++) RIG_OK(&r, rig_read(&r, 1, i));
+    assert_int_equal(rig_read(&r, 1, 6), IG_E_FORMAT);
+    assert_int_equal(stats_of(&r).n_damaged, 4);
+    RIG_OK(&r, rig_read(&r, 1, 7));
+    rig_end(&r);
+}
+
 static void other_things_in_the_directory(void **state) {
     (void)state;
     prefix_rig r;
@@ -552,6 +576,7 @@ int main(void) {
         cmocka_unit_test(every_length),
         cmocka_unit_test(shortened_while_open),
         cmocka_unit_test(a_damaged_piece_is_replaced),
+        cmocka_unit_test(a_damaged_region_is_replaced),
         cmocka_unit_test(other_things_in_the_directory),
         cmocka_unit_test(files_of_another_store),
         cmocka_unit_test(a_broken_index_is_made_anew),

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -328,9 +329,37 @@ static void survives_failing_memory(void **state) {
     }
 }
 
+/* Of strings that grow while they are read or written, nothing is missing where memory fails at any of the steps. */
+static void strings_are_whole_or_fail(void **state) {
+    (void)state;
+#ifndef MEMORY_IS_COUNTED
+    skip();
+#endif
+    for (int n = 1; n <= 140; n += n < 40 ? 1 : 25) {
+        char schema[480], *whole, *out;
+        char letters[160];
+        for (int i = 0; i < n; i++) letters[i] = (char)('a' + i % 26);
+        letters[n] = 0;
+        snprintf(schema, sizeof schema, "{\"properties\": {\"%s\": {\"const\": \"%s\"}}}", letters, letters);
+        ig_error err = {0};
+        assert_int_equal(ig_schema_to_gbnf(&whole, schema, strlen(schema), &err), IG_OK);
+        for (long fail_at = 0;; fail_at++) {
+            memory_count_start(fail_at);
+            ig_status s = ig_schema_to_gbnf(&out, schema, strlen(schema), &err);
+            memory_count_stop();
+            if (!s) assert_string_equal(out, whole);
+            if (s) assert_int_equal(s, IG_E_MEMORY);
+            if (!s) free(out);
+            if (memory_count.fail_at >= 0) break;
+        }
+        free(whole);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_and_values),
+        cmocka_unit_test(strings_are_whole_or_fail),
         cmocka_unit_test(objects),
         cmocka_unit_test(further_names),
         cmocka_unit_test(arrays),
