@@ -62,6 +62,13 @@ static bool holds_type(const ig_cli_options *o, const char *type) {
     return false;
 }
 
+/* --kv-limit 100% is none. */
+static bool limits_all(const ig_cli_options *o) {
+    for (int i = 0; i < o->kv_limit.n; i++)
+        if (o->kv_limit.v[i].share >= 1) return false;
+    return o->kv_limit.n > 0;
+}
+
 static bool differs(const ig_cli_numbers *list, double own) {
     return list->n > 1 || (list->n && (list->v[0] < own || list->v[0] > own));
 }
@@ -88,7 +95,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         {is_prompt && o->kv_limit.n,
          "without --dense-prefix entries are dropped between steps of -ub tokens only, and each step sees all of its "
          "own"},
-        {compares && o->kv_limit.n, "--kv-limit holds for full as well, with which others are compared"},
+        {compares && limits_all(o), "--kv-limit holds for full as well, with which others are compared"},
         {compares && !holds_type(o, "f16"),
          "--kv-type holds for full as well, with which others are compared: f16 in its list makes that the reference"},
         {drops_prompts, "--breakdown is of generations: -p does nothing"},

@@ -410,6 +410,7 @@ def test_options_that_do_nothing(program, tmp_path, flags, message):
     (["--dense-prefix", "-8", "--kv-type", "q4,q2", "--kv-policy", "full,window"], ["--kv-type holds for full as well"]),
     (["--dense-prefix", "-8", "--kv-type", "q4,f16", "--kv-policy", "full,window"], []),
     (["--dense-prefix", "-8", "--kv-limit", "50%", "--kv-policy", "full"], []),
+    (["--dense-prefix", "-8", "--kv-limit", "50%,100%", "--kv-policy", "full,window"], []),
 ])
 def test_measurements_say_what_changes_their_meaning(program, tmp_path, flags, messages):
     """To scripts as well."""
