@@ -120,7 +120,7 @@ def fig13_rows(_, results):
 
 def fig13_claims(rows):
     kl = [one(rows, skewing=w)["KL"] for w in ("with", "without")]
-    return [Claim("without skewing much is lost", kl[1] > 1.1 * kl[0], f"KL {short(kl[0])} with, {short(kl[1])} without")]
+    return [Claim("without skewing more is lost", kl[1] > 1.1 * kl[0], f"KL {short(kl[0])} with, {short(kl[1])} without")]
 
 
 # Table 2
