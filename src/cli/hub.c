@@ -76,7 +76,8 @@ static hub_file file_at(const hub *h, size_t i) {
     const char *path = json_string_value(json_object_get(entry, "path")),
                *sha256 = json_string_value(json_object_get(large, "oid"));
     json_int_t bytes = json_integer_value(json_object_get(large ? large : entry, "size"));
-    bool is_file = path && *path && strcmp(json_string_value(json_object_get(entry, "type")) ?: "", "file") == 0;
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    bool is_file = path && type && strcmp(type, "file") == 0;
     bool is_sum = sha256 && strlen(sha256) == 64 && strspn(sha256, "0123456789abcdef") == 64;
     /* A name that a folder cannot have for itself is none of a model's. */
     if (!is_file || bytes <= 0 || strlen(path) > 255 || base_of(path)[0] == '.' || !*base_of(path)) path = "";

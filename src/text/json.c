@@ -2,7 +2,7 @@
  *
  * jansson 2.14 goes on where it finds no memory for more of a string: what it reads then is written past the end of
  * what it has, or lacks letters, and what it writes lacks keys. So after one failure it finds none at all, until it
- * gives up.
+ * gives up. The library has the same behind its wall (format/json.c).
  */
 #include "text/json.h"
 

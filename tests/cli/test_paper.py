@@ -105,7 +105,7 @@ def test_run_and_again(matplotlib, fake, tmp_path):
     args = ["-b", fake, "--only", "fig13"]
     status, out, err = paper(tmp_path, *args)
     assert (status, err) == (0, "") and "1 commands, 1 to run" in out
-    assert "Agrees: without skewing much is lost (KL 0.02 with, 0.08 without)." in out
+    assert "Agrees: without skewing more is lost (KL 0.02 with, 0.08 without)." in out
     text = (tmp_path / "out/index.html").read_text()
     assert Balance(text).pictures == 1 and "Agrees: without skewing" in text
     with open(tmp_path / "out/tables/fig13-smollm2-135m.csv", newline="") as f:
