@@ -12,6 +12,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* The verb for what other programs call so; NULL: none. */
+static const char *verb_of_others(const char *name) {
+    static const char *const others[][2] = {{"pull", "fetch"},      {"list", "fetch"},   {"ls", "fetch"},
+                                            {"download", "fetch"},  {"show", "inspect"}, {"generate", "run"},
+                                            {"complete", "run"},    {"server", "serve"}, {"start", "serve"},
+                                            {"benchmark", "bench"}, {"cli", "chat"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(others[i][0], name) == 0) return others[i][1];
+    return NULL;
+}
+
 static int report_unknown_verb(const char *name) {
     if (name[0] == '-') {
         fprintf(stderr, "infinigen: an option comes after a verb: infinigen run %s (see 'infinigen --help')\n", name);
@@ -19,7 +30,8 @@ static int report_unknown_verb(const char *name) {
     }
     const char *names[32] = {NULL};
     for (size_t i = 0; i < 31 && ig_cli_verbs[i].name; i++) names[i] = ig_cli_verbs[i].name;
-    const char *near = ig_cli_nearest(name, names);
+    const char *near = verb_of_others(name);
+    if (!near) near = ig_cli_nearest(name, names);
     fprintf(stderr, "infinigen: no verb '%s'", name);
     if (near) fprintf(stderr, "; did you mean '%s'?", near);
     fprintf(stderr, " (see 'infinigen --help')\n");

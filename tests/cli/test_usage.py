@@ -148,6 +148,7 @@ def test_no_verb(program):
 @pytest.mark.parametrize("args, message", [
     (["rnu"], "did you mean 'run'"),
     (["nonsense"], "no verb 'nonsense'"),
+    (["pull", "x"], "no verb 'pull'; did you mean 'fetch'?"),
     (["run", "-m", "x", "--topk", "3"], "did you mean --top-k"),
     (["run", "-m", "x", "--n-predic", "3"], "did you mean --n-predict"),
     (["run", "-m", "x", "-temp", "3"], "unknown option '-temp'; did you mean --temp"),
