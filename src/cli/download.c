@@ -233,7 +233,7 @@ static const uint64_t URL_BYTES_MAX = 1ull << 36;
  * file goes on from what is there of it, up to five times while more and more comes, and the token is for the hub
  * alone, not for where it leads. */
 static const char url_script[] =
-    "import http.client, os, sys, time, urllib.error, urllib.request\n"
+    "import http.client, os, sys, time, urllib.error, urllib.parse, urllib.request\n"
     "address, target, most, is_of_hub = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == 'hub'\n"
     "hints = {401: 'there is no such repository, or HF_TOKEN must hold a token that may read it',\n"
     "         403: 'its terms have to be accepted there, and HF_TOKEN must hold a token that may read it',\n"
@@ -246,10 +246,12 @@ static const char url_script[] =
     "        return os.environ.get('HF_TOKEN') or open(home + '/token').read().strip()\n"
     "    except OSError:\n"
     "        return ''\n"
+    "def host(request):\n" /* its own, not the proxy's */
+    "    return urllib.parse.urlsplit(request.full_url)[:2]\n"
     "class Follow(urllib.request.HTTPRedirectHandler):\n"
     "    def redirect_request(self, old, *how):\n"
     "        new = super().redirect_request(old, *how)\n"
-    "        if new and new.host == old.host and old.has_header('Authorization'):\n"
+    "        if new and host(new) == host(old) and old.has_header('Authorization'):\n"
     "            new.add_unredirected_header('Authorization', old.get_header('Authorization'))\n"
     "        return new\n"
     "def size():\n"
