@@ -115,7 +115,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
 static void warn_of_gpu_layers(const ig_cli_app *app) {
     const char *n = app->o->gpu_layers;
     char text[160] = "";
-    if (!n || !strcmp(n, "0") || !strcmp(n, "auto") || app->o->server) return;
+    if (!n || strcmp(n, "auto") == 0 || app->o->server) return;
     if (strcmp(ig_context_device(app->ctx), "cpu") == 0)
         snprintf(text, sizeof text,
                  "-ngl %s: no GPU computes here ('infinigen devices' lists them): all layers stay on the CPU", n);
@@ -134,17 +134,16 @@ static int environment_choice(const ig_cli_options *o, const char *name, const c
     return i;
 }
 
-/* What is logged: warnings on a terminal, and of a server, which nobody sits before; nothing elsewhere, unless -v or
- * IG_LOG ask for it. */
 enum { MEASURING = IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH };
 
+/* What is logged: warnings on a terminal, of a server, which nobody sits before, and of measurements, since scripts
+ * make them and warnings say what a figure means; nothing elsewhere, unless -v or IG_LOG ask for it. */
 static int choose_log(ig_log_level *level, const ig_cli_options *o, const char *wanted) {
     if (wanted && *wanted) {
         int i = environment_choice(o, "IG_LOG", wanted, level_names);
         if (i < 0) return IG_EXIT_USAGE;
         *level = (ig_log_level)i;
     } else {
-        /* What changes the meaning of a figure is said to scripts, too. */
         bool warns = (o->verb->bit & (IG_VERB_SERVE | MEASURING)) || isatty(STDERR_FILENO);
         *level = o->verbose ? IG_LOG_INFO : warns ? IG_LOG_WARN : IG_LOG_ERROR;
     }

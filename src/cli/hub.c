@@ -10,14 +10,16 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <glob.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define LIST ".list.json" /* beside the files */
-enum { NAME_BYTES_MAX = 200, LIST_BYTES_MAX = 32 << 20, SMALL_FILE_MAX = 256 << 20 };
+enum { NAME_BYTES_MAX = 100, PATH_BYTES_MAX = 150, LIST_BYTES_MAX = 1 << 25, SMALL_FILE_MAX = 256 << 20 };
 
 typedef struct hub {
     const ig_cli_options *o;
@@ -71,16 +73,24 @@ size_t ig_cli_number_of_part(const char *path) {
 
 /* ---- the list ---------------------------------------------------------------------- */
 
+/* Whether it can lie in a folder of ours as it is called: no part of it leads elsewhere, or is hidden. */
+static bool is_plain(const char *path) {
+    for (const char *part = path;; part++) {
+        if (*part == '.' || *part == '/' || !*part) return false;
+        part += strcspn(part, "/");
+        if (!*part) return strlen(path) <= PATH_BYTES_MAX;
+    }
+}
+
 static hub_file file_at(const hub *h, size_t i) {
     json_t *entry = json_array_get(h->list, i), *large = json_object_get(entry, "lfs");
     const char *path = json_string_value(json_object_get(entry, "path")),
                *sha256 = json_string_value(json_object_get(large, "oid"));
-    json_int_t bytes = json_integer_value(json_object_get(large ? large : entry, "size"));
+    json_int_t bytes = json_integer_value(json_object_get(json_is_object(large) ? large : entry, "size"));
     const char *type = json_string_value(json_object_get(entry, "type"));
     bool is_file = path && type && strcmp(type, "file") == 0;
     bool is_sum = sha256 && strlen(sha256) == 64 && strspn(sha256, "0123456789abcdef") == 64;
-    /* A name that a folder cannot have for itself is none of a model's. */
-    if (!is_file || bytes <= 0 || strlen(path) > 255 || base_of(path)[0] == '.' || !*base_of(path)) path = "";
+    if (!is_file || bytes <= 0 || !is_plain(path)) path = "";
     return (hub_file){path, base_of(path), is_sum ? sha256 : "", (uint64_t)bytes};
 }
 
@@ -98,14 +108,18 @@ static bool is_model(const hub_file *f) {
     return ends_with(f->path, ".gguf") && !strcasestr(f->base, "mmproj") && !strcasestr(f->base, "imatrix");
 }
 
+static bool is_later_part(const char *base) {
+    size_t number = ig_cli_number_of_part(base);
+    return number && atoi(base + number) != 1;
+}
+
 /* The GGUF file that is meant; false: none. Of several that are one model the first. */
 static bool find_model(const hub *h, const char *kind, hub_file *out) {
     for (size_t i = 0; i < json_array_size(h->list); i++) {
         *out = file_at(h, i);
-        size_t number = ig_cli_number_of_part(out->base);
         bool is_named = strcmp(out->path, h->which) == 0 || strcmp(out->base, h->which) == 0;
         if (is_named && ends_with(out->path, ".gguf")) return true;
-        if (!is_model(out) || (number && strncmp(out->base + number, "00001", 5) != 0)) continue;
+        if (!is_model(out) || is_later_part(out->base)) continue;
         if (!kind || has_kind(out, kind)) return true;
     }
     return false;
@@ -147,17 +161,20 @@ static int get(char *path, size_t cap, const hub *h, const char *at, const hub_f
     snprintf(before, sizeof before, at, h->repository);
     snprintf(s.name, sizeof s.name, "%s", *f->path ? f->base : h->name);
     snprintf(s.sha256, sizeof s.sha256, "%s", f->sha256);
-    snprintf(s.place, sizeof s.place, "hub/%s/%.150s", h->repository, f->base);
-    if (strlen(f->base) > 150 || !add_address(s.from, sizeof s.from, h, before, f->path))
+    snprintf(s.place, sizeof s.place, "hub/%s/%.*s", h->repository, PATH_BYTES_MAX, *f->path ? f->path : f->base);
+    if (!add_address(s.from, sizeof s.from, h, before, f->path))
         return ig_cli_complain(h->o, "%s: %s: the name is too long", h->name, f->path);
     return ig_cli_source_get(path, cap, &s, h->o);
 }
 
 /* The list as it is now, or as it was when something was fetched last; NULL if there is none. */
-static json_t *read_list(const char *path) {
+static json_t *read_list(const hub *h, const char *path) {
     struct stat st;
-    if (stat(path, &st) != 0 || st.st_size > LIST_BYTES_MAX) return NULL;
-    json_t *list = json_load_file(path, 0, NULL);
+    ig_cli_text text = {0};
+    bool failed;
+    if (stat(path, &st) != 0 || st.st_size > LIST_BYTES_MAX || ig_cli_read_file(&text, h->o, path)) return NULL;
+    json_t *list = ig_json_of_text(text.data, text.n, 0, NULL, &failed);
+    free(text.data);
     if (json_is_array(list)) return list;
     json_decref(list);
     return NULL;
@@ -169,21 +186,24 @@ static bool list_path(char *path, size_t cap, const hub *h, const char *file) {
     return ig_cli_path(path, cap, IG_PLACE_CACHE, rest);
 }
 
-/* Files that are others now than when they were fetched. */
+/* Files that are others now than when they were fetched go, and with them what stands for a whole folder. */
 static void forget_changed(const hub *h, json_t *old) {
     size_t i, k;
     json_t *entry, *before;
     json_array_foreach(old, i, before) json_array_foreach(h->list, k, entry) {
-        char path[4200];
         hub_file f = file_at(h, k);
         bool is_same_file = json_equal(json_object_get(before, "path"), json_object_get(entry, "path"));
-        if (is_same_file && *f.path && !json_equal(json_object_get(before, "oid"), json_object_get(entry, "oid")) &&
-            list_path(path, sizeof path, h, f.base))
-            unlink(path);
+        if (!is_same_file || !*f.path) continue;
+        if (json_equal(json_object_get(before, "oid"), json_object_get(entry, "oid"))) continue;
+        ig_cli_source s = {.name = ""};
+        snprintf(s.place, sizeof s.place, "hub/%s/%s", h->repository, f.path);
+        ig_cli_source_forget(&s);
+        snprintf(s.place, sizeof s.place, "hub/%s/config.json", h->repository);
+        ig_cli_source_forget(&s);
     }
 }
 
-static int ask_for_list(hub *h) {
+static int ask_with_lock(hub *h) {
     static const hub_file list = {.path = "", .base = ".list.new", .sha256 = ""};
     char path[4200], kept[4200];
     if (!list_path(path, sizeof path, h, list.base) || !list_path(kept, sizeof kept, h, LIST))
@@ -191,15 +211,28 @@ static int ask_for_list(hub *h) {
     unlink(path);
     int code = get(path, sizeof path, h, "/api/models/%s/tree/main?recursive=true", &list);
     if (code) return code;
-    json_t *old = read_list(kept), *new = read_list(path);
+    json_t *old = read_list(h, kept), *fresh = read_list(h, path);
     json_decref(h->list);
-    h->list = new ? new : json_incref(old); /* another process has taken it */
-    if (h->list) forget_changed(h, old);
+    h->list = fresh;
+    if (fresh) forget_changed(h, old);
     json_decref(old);
-    if (new &&rename(path, kept) != 0) return ig_cli_complain(h->o, "%s: %s", kept, strerror(errno));
+    if (fresh && rename(path, kept) != 0) return ig_cli_complain(h->o, "%s: %s", kept, strerror(errno));
     unlink(path);
     return h->list ? IG_EXIT_OK
                    : ig_cli_complain(h->o, "%s: what %s says of it is no list of files", h->name, h->address);
+}
+
+/* One process at a time. */
+static int ask_for_list(hub *h) {
+    char path[4200];
+    if (!list_path(path, sizeof path, h, ".list.lock") || !ig_cli_make_folders(path))
+        return ig_cli_complain(h->o, "no folder for models can be made: set XDG_CACHE_HOME");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return ig_cli_complain(h->o, "%s: %s", path, strerror(errno));
+    while (flock(fd, LOCK_EX) != 0 && errno == EINTR && !ig_cli_interrupted()) continue;
+    int code = ask_with_lock(h);
+    close(fd);
+    return code;
 }
 
 /* What is meant is not there: what is. */
@@ -208,8 +241,7 @@ static int complain_of_which(const hub *h) {
     size_t n = 0;
     for (size_t i = 0; i < json_array_size(h->list); i++) {
         hub_file f = file_at(h, i);
-        size_t number = ig_cli_number_of_part(f.base);
-        if (!is_model(&f) || (number && strncmp(f.base + number, "00001", 5) != 0)) continue;
+        if (!is_model(&f) || is_later_part(f.base)) continue;
         if (n + strlen(f.path) + 8 > sizeof names) {
             snprintf(names + n, sizeof names - n, ", ...");
             break;
@@ -220,26 +252,61 @@ static int complain_of_which(const hub *h) {
     return ig_cli_complain(h->o, "%s: no GGUF file is '%s'; there are %s", h->name, h->which, names);
 }
 
-/* Gets all that `first`, or if that is NULL a folder, is made of; *path: of the first file, or the folder. What stands
- * for all of it comes last. With `only_look` nothing is fetched, and *is_there says whether it need be. */
-static int get_all(char *path, size_t cap, const hub *h, const hub_file *first, bool only_look, bool *is_there) {
-    char one[4200];
-    int code = IG_EXIT_OK;
-    *is_there = true;
-    size_t n = json_array_size(h->list);
-    for (size_t k = 0; !code && k < 2 * n; k++) {
+/* Whether file number i is one of those that `first`, or if that is NULL a folder, is made of. */
+static bool is_wanted(const hub *h, size_t i, const hub_file *first, hub_file *out) {
+    *out = file_at(h, i);
+    return first ? belongs(out, first) : is_of_folder(out);
+}
+
+/* Whether all of them are there. */
+static bool are_there(const hub *h, const hub_file *first) {
+    for (size_t i = 0; i < json_array_size(h->list); i++) {
+        char path[4200];
         struct stat st;
-        hub_file f = file_at(h, k % n);
-        bool is_last = strcmp(f.path, first ? first->path : "config.json") == 0;
-        if (is_last != (k >= n) || (first ? !belongs(&f, first) : !is_of_folder(&f))) continue;
-        if (only_look)
-            *is_there &=
-                list_path(one, sizeof one, h, f.base) && stat(one, &st) == 0 && (uint64_t)st.st_size == f.bytes;
-        else
-            code = get(one, sizeof one, h, "/%s/resolve/main/", &f);
+        hub_file f;
+        if (!is_wanted(h, i, first, &f)) continue;
+        bool is_there = list_path(path, sizeof path, h, f.path) && stat(path, &st) == 0;
+        if (!is_there || (uint64_t)st.st_size != f.bytes) return false;
     }
-    return list_path(path, cap, h, first ? first->base : "") ? code
-                                                             : ig_cli_complain(h->o, "the cache's path is too long");
+    return true;
+}
+
+/* Gets all but the one that stands for all of them, or that one. */
+static int get_some(const hub *h, const hub_file *first, bool is_last) {
+    int code = IG_EXIT_OK;
+    for (size_t i = 0; !code && i < json_array_size(h->list); i++) {
+        char path[4200];
+        hub_file f;
+        if (!is_wanted(h, i, first, &f)) continue;
+        if (is_last == (strcmp(f.path, first ? first->path : "config.json") == 0))
+            code = get(path, sizeof path, h, "/%s/resolve/main/", &f);
+    }
+    return code;
+}
+
+/* Whether the list has all files of a model in several. */
+static bool has_all_parts(const hub *h, const hub_file *first) {
+    size_t number = ig_cli_number_of_part(first->base);
+    int n = 0, wanted = number ? atoi(first->base + number + sizeof "#####-of-" - 1) : 1;
+    for (size_t i = 0; i < json_array_size(h->list); i++) {
+        hub_file f;
+        n += is_wanted(h, i, first, &f);
+    }
+    return n == wanted;
+}
+
+/* Gets all that `first`, or if that is NULL a folder, is made of; *path: of the first file, or the folder. With
+ * `only_look` nothing is fetched, and *is_there says whether it need be. */
+static int get_all(char *path, size_t cap, const hub *h, const hub_file *first, bool only_look, bool *is_there) {
+    int code = IG_EXIT_OK;
+    if (only_look)
+        *is_there = are_there(h, first);
+    else if (first && !has_all_parts(h, first))
+        code = ig_cli_complain(h->o, "%s: %s: the hub does not list all files of this model", h->name, first->path);
+    else if (!(code = get_some(h, first, false)))
+        code = get_some(h, first, true);
+    if (code || list_path(path, cap, h, first ? first->path : "")) return code;
+    return ig_cli_complain(h->o, "the cache's path is too long");
 }
 
 /* Looks into the list for what is meant. */
@@ -266,42 +333,44 @@ static int choose(char *path, size_t cap, const hub *h, bool only_look, bool *is
                            h->name);
 }
 
-/* A file of a repository, or its folder if that is a model: what is below hub/ names it. */
-static bool add_cached(ig_cli_sources *out, const char *path, bool is_folder) {
-    struct stat st;
-    const char *file = base_of(path), *at = file;
-    for (int slashes = 0; slashes < 3 && at > path; at--) slashes += at[-1] == '/';
-    size_t number = ig_cli_number_of_part(file);
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || (number && strncmp(file + number, "00001", 5) != 0))
-        return true;
+/* One more model, "hub/OWNER/REPOSITORY/FILE" or the folder of such a file. */
+static bool add_model(ig_cli_sources *out, const char *place, bool is_folder, uint64_t bytes) {
+    const char *owner = place + sizeof "hub/" - 1, *end = strchr(strchr(owner, '/') + 1, '/');
     ig_cli_source *s = ig_cli_sources_add(out);
     if (!s) return false;
-    while (*at == '/') at++;
-    int n = (int)(file - at) - 1;
-    const char *of_it = is_folder ? "" : file;
-    snprintf(s->name, sizeof s->name, "%.*s%s%s", n, at, is_folder ? "" : ":", of_it);
-    snprintf(s->place, sizeof s->place, "hub/%.*s%s%s", n, at, is_folder ? "" : "/", of_it);
     s->is_folder = is_folder;
-    if (!is_folder) s->bytes = (uint64_t)st.st_size;
+    if (!is_folder) s->bytes = bytes;
+    snprintf(s->name, sizeof s->name, "%.*s%s%.200s", (int)(end - owner), owner, is_folder ? "" : ":",
+             is_folder ? "" : end + 1);
+    snprintf(s->place, sizeof s->place, "%.*s", is_folder ? (int)(end - place) : (int)strlen(place), place);
     return true;
 }
 
-bool ig_cli_hub_add_cached(ig_cli_sources *out) {
-    static const char *const kinds[] = {"*.gguf", "config.json"};
-    for (int kind = 0; kind < 2; kind++) {
-        char pattern[4200];
-        glob_t found;
-        char rest[32];
-        snprintf(rest, sizeof rest, "hub/*/*/%s", kinds[kind]);
-        if (!ig_cli_path(pattern, sizeof pattern, IG_PLACE_CACHE, rest) || glob(pattern, 0, NULL, &found)) continue;
-        bool is_added = true;
-        for (size_t i = 0; i < found.gl_pathc && is_added; i++)
-            is_added = add_cached(out, found.gl_pathv[i], kind == 1);
-        globfree(&found);
-        if (!is_added) return false;
+/* Models in a folder of the cache, in which repositories lie two folders deep. False: no memory. */
+static bool add_cached(ig_cli_sources *out, const char *folder, int depth) {
+    char path[4200];
+    struct dirent **entries;
+    bool ok = true;
+    int n = ig_cli_path(path, sizeof path, IG_PLACE_CACHE, folder) ? scandir(path, &entries, NULL, alphasort) : -1;
+    for (int i = 0; i < n; i++) {
+        const char *file = entries[i]->d_name;
+        char place[400];
+        struct stat st;
+        bool is_folder = depth == 2 && strcmp(file, "config.json") == 0;
+        bool is_model_file = depth >= 2 && ends_with(file, ".gguf") && !is_later_part(file);
+        bool fits = snprintf(place, sizeof place, "%s/%s", folder, file) < (int)sizeof place;
+        if (ok && fits && file[0] != '.' && ig_cli_path(path, sizeof path, IG_PLACE_CACHE, place) && !stat(path, &st)) {
+            if (S_ISDIR(st.st_mode) && depth < 5) ok = add_cached(out, place, depth + 1);
+            if (S_ISREG(st.st_mode) && (is_folder || is_model_file))
+                ok = add_model(out, place, is_folder, (uint64_t)st.st_size);
+        }
+        free(entries[i]);
     }
-    return true;
+    if (n >= 0) free(entries);
+    return ok;
 }
+
+bool ig_cli_hub_add_cached(ig_cli_sources *out) { return add_cached(out, "hub", 0); }
 
 int ig_cli_hub_get(char *path, size_t cap, const char *name, bool anew, const ig_cli_options *o) {
     hub h = {.o = o, .name = name, .which = ""};
@@ -314,7 +383,7 @@ int ig_cli_hub_get(char *path, size_t cap, const char *name, bool anew, const ig
     snprintf(h.address, sizeof h.address, "%s", ig_cli_read_environment().hub);
     for (size_t end = strlen(h.address); end && h.address[end - 1] == '/'; end--) h.address[end - 1] = 0;
     bool is_there = false;
-    if (!anew && list_path(list, sizeof list, &h, LIST)) h.list = read_list(list);
+    if (!anew && list_path(list, sizeof list, &h, LIST)) h.list = read_list(&h, list);
     int code = h.list ? choose(path, cap, &h, true, &is_there) : IG_EXIT_OK;
     if (!code && !is_there) code = ask_for_list(&h);
     if (!code && !is_there) code = choose(path, cap, &h, false, &is_there);

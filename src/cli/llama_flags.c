@@ -256,8 +256,8 @@ static bool settle_gpu_layers(ig_cli_options *o) {
         fprintf(stderr, "infinigen %s: -ngl: '%s' is not a number of layers\n", o->verb->name, o->gpu_layers);
         return false;
     }
-    bool wants_none = end != o->gpu_layers && n == 0;
-    if (!wants_none && (o->verb->bit & IG_VERB_ENGINE) && !ig_cli_is_given(o, &o->device)) o->device = "auto";
+    if (end != o->gpu_layers && n == 0) o->gpu_layers = NULL;
+    if (o->gpu_layers && (o->verb->bit & IG_VERB_ENGINE) && !ig_cli_is_given(o, &o->device)) o->device = "auto";
     return true;
 }
 

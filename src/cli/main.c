@@ -63,6 +63,7 @@ int main(int argc, char **argv) {
     if (!has_stack()) return IG_EXIT_FAILED;
     ig_cli_open_output();
     setlocale(LC_CTYPE, "");
+    ig_json_begin();
     ig_cli_open_options();
     if (argc < 2) {
         ig_cli_print_help(stderr, NULL);

@@ -43,6 +43,8 @@ bool ig_cli_source_part(const ig_cli_source *s, int part, char from[1100], char 
 
 /* Gets the model or text into the cache, or finds it there; its path. The exit code. */
 int ig_cli_source_get(char *path, size_t cap, const ig_cli_source *s, const ig_cli_options *o);
+/* What is there of it goes, also what has come of it. */
+void ig_cli_source_forget(const ig_cli_source *s);
 /* The path it has or would have in the cache, and whether it is there, whole. */
 bool ig_cli_source_path(char *path, size_t cap, const ig_cli_source *s, bool *is_present);
 

@@ -17,6 +17,7 @@
 #include "base/ranges.h"
 #include "device/gpu.h"
 #include "device/space.h"
+#include "format/json.h"
 
 ig_context_options ig_context_defaults(void) { return (ig_context_options){.cpu_level = IG_CPU_BEST}; }
 
@@ -113,6 +114,7 @@ ig_status ig_context_read_speed(double *bytes_per_second, ig_context *ctx, ig_er
 
 ig_status ig_context_open(ig_context **out, const ig_context_options *options, ig_error *err) {
     if (!out) return ig_fail(err, IG_E_ARG, "ig_context_open: no place for the result");
+    ig_json_begin_use();
     *out = NULL;
     ig_context_options o = options ? *options : ig_context_defaults();
     ig_status s = ig_check_context_options(&o, err);

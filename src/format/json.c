@@ -5,15 +5,17 @@
  * until it gives up. Its source of memory is one for the whole process: what was there before, of the program's, stays
  * behind ours.
  */
+#define _GNU_SOURCE
 #include "format/json.h"
 
 #include <pthread.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 
 static _Thread_local bool is_at_work, has_no_memory;
 static json_malloc_t next;
+static json_free_t give_back;
 
 static void *find_memory(size_t n) {
     void *found = has_no_memory ? NULL : next(n);
@@ -22,14 +24,17 @@ static void *find_memory(size_t n) {
 }
 
 static void install(void) {
-    json_free_t give_back;
     json_get_alloc_funcs(&next, &give_back);
     json_set_alloc_funcs(find_memory, give_back);
 }
 
-static void begin_work(void) {
+void ig_json_begin_use(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install);
+}
+
+static void begin_work(void) {
+    ig_json_begin_use();
     is_at_work = true;
 }
 
@@ -66,8 +71,7 @@ json_t *ig_json_value(const char *text, size_t n_bytes) {
 char *ig_json_write(const json_t *value, size_t flags) {
     if (!value) return NULL;
     begin_work();
-    char *text = json_dumps(value, flags);
-    if (end_work()) return text;
-    free(text);
-    return NULL;
+    char *text = json_dumps(value, flags), *own = end_work() && text ? strdup(text) : NULL;
+    if (text) give_back(text); /* it may be of the program's own memory */
+    return own;
 }

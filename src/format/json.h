@@ -9,6 +9,8 @@
 
 #include "infinigen.h"
 
+/* Before threads use JSON; the calls below do it where it was not done. */
+void ig_json_begin_use(void);
 /* Refuses duplicate keys, invalid UTF-8 and NULs in strings. Errors name `path`, line and column. The
  * caller gives *out back with json_decref(). */
 ig_status ig_json_parse(json_t **out, const char *text, size_t n_bytes, const char *path, ig_error *err);

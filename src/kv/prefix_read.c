@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -69,31 +70,37 @@ static int read_record(const ig_prefix_store *s, const ig_prefix_row *row, const
     return e;
 }
 
-/* Where one piece is damaged those behind it often are. They are read into the same areas, which hold nothing yet, and
- * forgotten as far as they are damaged, so that all of them are computed and kept anew at once, and not one in each
- * run. */
-static void forget_damaged(ig_prefix_store *s, const ig_prefix_row *first, const struct iovec *to, int n) {
-    ig_prefix_row now = *first, next;
-    for (;;) {
+/* Where one piece is damaged those behind it often are. They are read into the same areas, which hold nothing yet, up
+ * to one that is well; *out [n], malloc'ed: those that are damaged. */
+static size_t find_damaged(ig_prefix_store *s, const ig_prefix_row *first, const struct iovec *to, int n_areas,
+                           ig_prefix_row **out) {
+    ig_prefix_row row = *first;
+    size_t n = 0;
+    *out = NULL;
+    for (bool has_next = ig_prefix_is_writer(s); has_next; n++) {
         const char *damage;
         ig_prefix_enter(s);
-        bool has_next = ig_prefix_is_writer(s) && ig_prefix_index_find(&s->index, &next, IG_Q_CHILD, "i", now.piece);
+        has_next = ig_prefix_index_find(&s->index, &row, IG_Q_CHILD, "i", row.piece);
         ig_prefix_leave(s);
-        int e = has_next ? read_record(s, &next, NULL, to, n, &damage) : 0;
-        if (has_next && (e == ENOENT || (!e && damage))) {
-            now = next;
-            continue;
-        }
-        ig_prefix_enter(s);
-        bool is_last =
-            now.piece == first->piece || !ig_prefix_index_find(&s->index, &next, IG_Q_PARENT, "i", now.piece);
-        ig_prefix_forget(s, &now);
-        s->stats.n_damaged++;
-        bool is_still_there = ig_prefix_index_find(&s->index, &now, IG_Q_PIECE, "i", now.piece);
-        ig_prefix_leave(s);
-        if (is_last || is_still_there) break;
-        now = next; /* which may have other children */
+        if (!has_next || read_record(s, &row, NULL, to, n_areas, &damage) || !damage) break;
+        ig_prefix_row *more = realloc(*out, (n + 1) * sizeof **out);
+        if (!more) break;
+        *out = more;
+        more[n] = row;
     }
+    return n;
+}
+
+/* All of them are computed and kept anew at once then, and not one in each run. */
+static void forget_damaged(ig_prefix_store *s, const ig_prefix_row *first, const struct iovec *to, int n_areas) {
+    ig_prefix_row *others;
+    size_t n = find_damaged(s, first, to, n_areas, &others);
+    ig_prefix_enter(s);
+    ig_prefix_forget(s, first);
+    for (size_t i = 0; i < n; i++) ig_prefix_forget(s, &others[i]);
+    s->stats.n_damaged += 1 + n;
+    ig_prefix_leave(s);
+    free(others);
 }
 
 ig_status ig_prefix_store_read(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *to, int n,

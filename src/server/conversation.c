@@ -131,9 +131,10 @@ static json_t *calls_in_words(const conversation *v, const char *content, const 
         const json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
         char *dumped = json_is_object(arguments) ? ig_text_of_json(arguments, JSON_REAL_PRECISION(17)) : NULL;
         ok = ok && (dumped || !json_is_object(arguments));
-        fprintf(to, "%s%s%s%s%s%s", i ? f->between : "", f->before,
-                json_string_value(json_object_get(function, "name")), f->middle,
-                dumped || !ok ? dumped : json_string_value(arguments), f->after);
+        if (ok)
+            fprintf(to, "%s%s%s%s%s%s", i ? f->between : "", f->before,
+                    json_string_value(json_object_get(function, "name")), f->middle,
+                    dumped ? dumped : json_string_value(arguments), f->after);
         free(dumped);
     }
     out = fclose(to) == 0 && ok ? json_stringn(text, n) : NULL;

@@ -4,15 +4,16 @@
  * what it has, or lacks letters, and what it writes lacks keys. So after one failure it finds none at all, until it
  * gives up. The library has the same behind its wall (format/json.c).
  */
+#define _GNU_SOURCE
 #include "text/json.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 static _Thread_local bool is_at_work, has_no_memory;
 
 static json_malloc_t next;
+static json_free_t give_back;
 
 static void *find_memory(size_t n) {
     void *found = has_no_memory ? NULL : next(n);
@@ -21,14 +22,17 @@ static void *find_memory(size_t n) {
 }
 
 static void install(void) {
-    json_free_t give_back;
     json_get_alloc_funcs(&next, &give_back);
     json_set_alloc_funcs(find_memory, give_back);
 }
 
-static void begin_work(void) {
+void ig_json_begin(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install);
+}
+
+static void begin_work(void) {
+    ig_json_begin();
     is_at_work = true;
 }
 
@@ -55,8 +59,7 @@ json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *
 char *ig_text_of_json(const json_t *value, size_t flags) {
     if (!value) return NULL;
     begin_work();
-    char *text = json_dumps(value, flags);
-    if (end_work()) return text;
-    free(text);
-    return NULL;
+    char *text = json_dumps(value, flags), *own = end_work() && text ? strdup(text) : NULL;
+    if (text) give_back(text);
+    return own;
 }

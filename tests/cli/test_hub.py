@@ -88,6 +88,8 @@ def is_large(path):
 def entry(path, data):
     """As the hub lists it: of large files the SHA-256 is known."""
     e = {"type": "file", "oid": hashlib.sha1(data).hexdigest(), "size": len(data), "path": path}
+    if path.endswith("config.json"):
+        e["lfs"] = None  # as some that stand in for the hub have it
     if is_large(path):
         e["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
     return e
@@ -135,6 +137,39 @@ def test_which_file(program, hub, fetch):
     assert "o/r:m-Q8_0.gguf " in listed and "o/r:m-F16.gguf " in listed
     names = [m["name"] for m in json.loads(program("fetch", "--json")[1])["models"]]
     assert "o/r:m-BF16.gguf" in names
+
+
+def test_folders_of_a_repository(program, hub, fetch):
+    """Files of one name and size, and a name that leads out of the folder."""
+    hub.files["o/r"] = {"de/m-Q8_0.gguf": GGUF + b"de", "en/m-Q8_0.gguf": GGUF + b"en", "en/../../m-F16.gguf": GGUF}
+    assert fetched(fetch, "o/r:de/m-Q8_0.gguf")[1] == GGUF + b"de"
+    path, data = fetched(fetch, "o/r:en/m-Q8_0.gguf")
+    assert data == GGUF + b"en" and path.endswith("/o/r/en/m-Q8_0.gguf")
+    listed = program("fetch")[1].decode()
+    assert "o/r:de/m-Q8_0.gguf " in listed and "o/r:en/m-Q8_0.gguf " in listed
+    assert fetch("o/r:F16")[0] == 1
+
+
+def test_several_at_once(program, hub):
+    hub.files["o/r"] = {f"m-{i}.gguf": GGUF + b"%d" % i for i in range(500)} | {"x-Q4_K_M.gguf": GGUF}
+    runs = [program.start("fetch", "o/r", env={"HF_ENDPOINT": hub.address}) for _ in range(4)]
+    for p in runs:
+        out, err = p.communicate(timeout=60)
+        assert (p.returncode, err) == (0, b"") and out.endswith(b"x-Q4_K_M.gguf\n")
+
+
+def test_parts_that_are_not_listed(hub, fetch):
+    hub.files["o/r"] = {f"m-Q8_0-0000{i}-of-00003.gguf": GGUF for i in (1, 3)}
+    status, _, err = fetch("o/r")
+    assert status == 1 and "does not list all files" in one_line(err)
+
+
+def test_part_of_another_version(hub, fetch):
+    """What had come of a file that has changed since is not gone on with."""
+    hub.files["o/r"], hub.cut = {"m.gguf": GGUF + b"1" * 90000}, 100
+    assert fetch("o/r")[0] == 1
+    hub.files["o/r"], hub.cut = {"m.gguf": b"2" * 2000}, 0
+    assert fetched(fetch, "o/r")[1] == b"2" * 2000
 
 
 def test_what_changed_is_fetched_anew(hub, fetch):
@@ -185,6 +220,9 @@ def test_token(hub, fetch, tmp_path):
     assert status == 1 and "there is no such repository, or HF_TOKEN must hold a token" in one_line(err)
     assert fetched(fetch, "o/r", HF_TOKEN="hf_secret")[1] == GGUF
     assert fetch("o/f", HF_TOKEN="hf_secret")[0] == 0
+    assert fetched(fetch, "o/r", HF_TOKEN="hf_secret\n")[1] == GGUF
+    status, _, err = fetch("o/r", HF_TOKEN="hf\nsecret")
+    assert status == 1 and "holds no token" in one_line(err) and "secret" not in one_line(err)
     hub.files["o/s"], hub.private["o/s"] = {"m.gguf": GGUF}, "hf_other"
     (tmp_path / "token").write_text("hf_other\n")
     assert fetched(fetch, "o/s", HF_HOME=str(tmp_path))[1] == GGUF

@@ -162,7 +162,6 @@ static void a_damaged_piece_is_replaced(void **state) {
     }
 }
 
-/* What has such a name but is no file of pieces is not opened, not followed, and does not hang. */
 /* Those behind a damaged piece are looked at, up to one that is well, and all that are damaged can be kept again. */
 static void a_damaged_region_is_replaced(void **state) {
     (void)state;
@@ -187,6 +186,7 @@ static void a_damaged_region_is_replaced(void **state) {
     rig_end(&r);
 }
 
+/* What has such a name but is no file of pieces is not opened, not followed, and does not hang. */
 static void other_things_in_the_directory(void **state) {
     (void)state;
     prefix_rig r;
