@@ -341,7 +341,8 @@ static bool add_header(ig_eval_load *load, const char *name, const char *value) 
 
 /* Name and vocabulary from the list of models. */
 static void read_models(ig_eval_load *load, const ig_eval_load_reply *reply) {
-    json_t *list = json_loadb(reply->line ? reply->line : "", reply->n_line, 0, NULL), *one;
+    bool failed;
+    json_t *list = ig_json_of_text(reply->line ? reply->line : "", reply->n_line, 0, NULL, &failed), *one;
     size_t i;
     json_array_foreach(json_object_get(list, "data"), i, one) {
         const char *id = json_string_value(json_object_get(one, "id"));

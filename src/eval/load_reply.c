@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/json.h"
 #include "text/text.h"
 
 enum { LINE_MAX_BYTES = 8 << 20 };
@@ -71,7 +72,8 @@ static bool take_event(ig_eval_load_reply *r, const char *data, size_t n, double
         r->is_done = true;
         return true;
     }
-    json_t *event = json_loadb(data, n, JSON_ALLOW_NUL, NULL);
+    bool failed;
+    json_t *event = ig_json_of_text(data, n, JSON_ALLOW_NUL, NULL, &failed);
     bool ok = json_is_object(event) || fail(r, "an event of the stream is no JSON object");
     if (ok && has_text(event)) {
         if (r->last >= 0) ok = ig_eval_samples_add(between, now - r->last) || fail(r, "out of memory");
@@ -120,7 +122,8 @@ bool ig_eval_load_reply_take(ig_eval_load_reply *r, const char *data, size_t n, 
 }
 
 void ig_eval_load_reply_end(ig_eval_load_reply *r) {
-    json_t *o = r->n_line ? json_loadb(r->line, r->n_line, JSON_ALLOW_NUL, NULL) : NULL;
+    bool failed;
+    json_t *o = r->n_line ? ig_json_of_text(r->line, r->n_line, JSON_ALLOW_NUL, NULL, &failed) : NULL;
     read_error(r, o);
     json_decref(o);
 }
