@@ -56,7 +56,7 @@ def test_case_is_ignored(program, model, tmp_path):
 
 def test_what_goes_through_the_policy(program, tiny_model, tmp_path):
     """The whole question where it is apart, the last 8 tokens of a prompt, and what --dense-prefix says."""
-    question, policy = "And what comes after that, I wonder?", ["--kv-policy", "quest", "--kv-budget", 32, *SMALL]
+    question, policy = "And what comes after that, I wonder?", ["--kv-policy", "quest", "--kv-budget", 24, *SMALL]
     apart = {"context": CONTEXT, "question": question, "answer_prefix": " It is", "max_tokens": 30}
     whole = {"prompt": CONTEXT + question + " It is", "max_tokens": 30}
     n = len(whole["prompt"])
