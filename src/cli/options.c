@@ -417,8 +417,8 @@ const ig_cli_option ig_cli_option_table[] = {
     /* machine */
     {"-t, --threads", "N", "threads; 0 or -1: as many as the process may run on", IG_VERB_ENGINE & ~IG_VERB_BENCH,
      IG_KIND_INT, AT(threads), "0", -1, 1024, NULL},
-    {"-t, --threads", "LIST", "threads; 0: as many as the process may run on", IG_VERB_BENCH, IG_KIND_INTS,
-     AT(thread_counts), "0", 0, 1024, NULL},
+    {"-t, --threads", "LIST", "threads; 0 or -1: as many as the process may run on", IG_VERB_BENCH, IG_KIND_INTS,
+     AT(thread_counts), "0", -1, 1024, NULL},
     {"--no-mmap", NULL, "copy the weights into memory instead of using them where they lie in their file",
      IG_VERB_ENGINE, IG_KIND_FLAG, AT(no_mmap), NULL, 0, 0, NULL},
     {"-nr, --no-repack", NULL, "use weights where they lie in their file, also where an order of their own is faster",

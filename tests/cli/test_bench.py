@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 
@@ -227,9 +228,10 @@ def test_numbers_of_threads(program, args):
     """Each is measured by itself, with all tests."""
     rows = measure(program, *args, "-t", "1,3", "-b", "1,2")
     assert [(r["n_threads"], r["batch"]) for r in rows] == [(1, 1), (1, 2), (3, 1), (3, 2)]
+    assert [r["n_threads"] for r in measure(program, *args, "-t", "-1,1")] == [len(os.sched_getaffinity(0)), 1]
     table = program(*args, "-t", "2,1", "--breakdown")[1].decode().splitlines()
     assert [row.split("|")[1].strip() for row in table] == ["threads", "------:", "2", "", "", "1", "", ""]
-    for wrong in "-1", "1,", "2000":
+    for wrong in "-2", "1,", "2000":
         status, out, err = program(*args, "-t", wrong)
         assert status == 2 and out == b"" and one_line(err)
 
