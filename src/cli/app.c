@@ -50,15 +50,9 @@ void ig_cli_log(void *user, ig_log_level level, const char *text) {
     }
 }
 
-static bool has_policy(const ig_cli_options *o, const char *name) {
-    for (int i = 0; i < o->kv_policy.n; i++)
-        if (strcmp(o->kv_policy.v[i], name) == 0) return true;
-    return false;
-}
-
-static bool holds_type(const ig_cli_options *o, const char *type) {
-    for (int i = 0; i < o->kv_type.n; i++)
-        if (strcmp(o->kv_type.v[i], type) == 0) return true;
+static bool holds(const ig_cli_texts *list, const char *text) {
+    for (int i = 0; i < list->n; i++)
+        if (strcmp(list->v[i], text) == 0) return true;
     return false;
 }
 
@@ -76,11 +70,11 @@ static bool differs(const ig_cli_numbers *list, double own) {
 /* Options that were given and have nothing to do. */
 static void warn_of_idle_options(const ig_cli_options *o) {
     const ig_cache_options own = ig_cache_defaults();
-    const bool stores = o->kv_store != NULL, is_full = o->kv_policy.n == 1 && has_policy(o, "full");
-    const bool has_columns = has_policy(o, "infinigen-osdi24");
+    const bool stores = o->kv_store != NULL, is_full = o->kv_policy.n == 1 && holds(&o->kv_policy, "full");
+    const bool has_columns = holds(&o->kv_policy, "infinigen-osdi24");
     const bool is_prompt = o->verb->bit == IG_VERB_PERPLEXITY && !o->dense_prefix; /* all of it */
     const bool chooses = o->kv_budget.n || (ig_cli_is_given(o, &o->kv_policy) && !is_full);
-    const bool compares = (o->verb->bit & (IG_VERB_PERPLEXITY | IG_VERB_EVAL)) && has_policy(o, "full") &&
+    const bool compares = (o->verb->bit & (IG_VERB_PERPLEXITY | IG_VERB_EVAL)) && holds(&o->kv_policy, "full") &&
                           (o->kv_policy.n > 1 || o->kv_budget.n > 1) && !is_prompt;
     bool drops_prompts = false;
     for (int i = 0; i < o->n_prompt.n; i++)
@@ -96,7 +90,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
          "without --dense-prefix entries are dropped between steps of -ub tokens only, and each step sees all of its "
          "own"},
         {compares && limits_all(o), "--kv-limit holds for full as well, with which others are compared"},
-        {compares && !holds_type(o, "f16"),
+        {compares && !holds(&o->kv_type, "f16"),
          "--kv-type holds for full as well, with which others are compared: f16 in its list makes that the reference"},
         {drops_prompts, "--breakdown is of generations: -p does nothing"},
         {is_prompt && (o->audit || o->audit_trace), "without --dense-prefix no token is there to audit"},
@@ -104,7 +98,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         {!has_columns && differs(&o->kv_partial, own.partial), "--kv-partial does nothing without infinigen-osdi24"},
         {!stores && o->kv_store_size, "--kv-store-size does nothing without --kv-store DIR"},
         {stores && o->kv_limit.n, "with --kv-limit nothing is taken from a store, and nothing kept there"},
-        {stores && has_policy(o, "h2o"), "the policy h2o takes nothing from a store, and keeps nothing there"},
+        {stores && holds(&o->kv_policy, "h2o"), "the policy h2o takes nothing from a store, and keeps nothing there"},
         {stores && has_columns, "the policy infinigen-osdi24 takes nothing from a store, and keeps nothing there"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -322,8 +316,8 @@ static const char *what_has_no_draft(const ig_cli_options *o) {
         {o->audit || o->audit_trace, "with --audit"},
         {o->batch == 1, "with --batch-size 1"},
         {o->speculate && strcmp(o->speculate, "paper") == 0, "with --speculate paper"},
-        {has_policy(o, "h2o"), "by the policy h2o"},
-        {has_policy(o, "infinigen-osdi24"), "by the policy infinigen-osdi24"},
+        {holds(&o->kv_policy, "h2o"), "by the policy h2o"},
+        {holds(&o->kv_policy, "infinigen-osdi24"), "by the policy infinigen-osdi24"},
         {true, "on a GPU, by models whose layers share keys or carry large states, and in contexts of millions"},
     };
     const char *text = NULL;

@@ -238,7 +238,7 @@ static const char url_script[] =
     "address, target, most, is_of_hub = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == 'hub'\n"
     "hints = {401: 'there is no such repository, or HF_TOKEN must hold a token that may read it',\n"
     "         403: 'its terms have to be accepted there, and HF_TOKEN must hold a token that may read it',\n"
-    "         404: 'there is no such repository'}\n"
+    "         404: 'there is no such repository, or no such file in it'}\n"
     "def fail(why):\n"
     "    sys.exit(f'{address}: {why}')\n"
     "def token():\n"
@@ -392,12 +392,12 @@ static int check_whole(download *d, bool *is_wrong) {
 /* Said before the work rather than in the middle of it: the whole and one part must fit. */
 static int check_room(const download *d) {
     uint64_t free_bytes;
-    char need[32], have[32], part[4600];
+    char need[32], have[32];
     uint64_t parts = (uint64_t)(d->source->last - d->source->first + 1);
     uint64_t bytes = d->source->bytes + (d->source->origin == IG_ORIGIN_FILE ? 0 : d->source->bytes / parts);
     if (resumes(d->source)) {
-        uint64_t come = find_part(d, part) ? file_bytes(part) : 0;
-        bytes = d->source->bytes - (come < d->source->bytes ? come : d->source->bytes);
+        uint64_t come = file_bytes(d->whole);
+        bytes = come < d->source->bytes ? d->source->bytes - come : 0;
     }
     if (has_room(d, bytes, &free_bytes)) return IG_EXIT_OK;
     return ig_cli_complain(d->o, "%s: no room in the cache: it takes %s, and %s are free", d->source->name,

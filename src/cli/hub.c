@@ -154,11 +154,12 @@ static bool add_address(char *out, size_t cap, const hub *h, const char *before,
     return n > 0 && (size_t)n + 4 < cap && !*path;
 }
 
-/* Gets a file of the repository, of `bytes` unless that is 0, into the cache's folder as `base`. */
-static int get(char *path, size_t cap, const hub *h, const char *at, const hub_file *f) {
+/* Gets what is at "<address><head>OWNER/REPOSITORY<tail><path>" into the cache's folder, as its path, or without one as
+ * `base`. */
+static int get(char *path, size_t cap, const hub *h, const char *head, const char *tail, const hub_file *f) {
     char before[NAME_BYTES_MAX + 64];
     ig_cli_source s = {.origin = IG_ORIGIN_URL, .first = 1, .last = 1, .is_of_hub = true, .bytes = f->bytes};
-    snprintf(before, sizeof before, at, h->repository);
+    snprintf(before, sizeof before, "%s%s%s", head, h->repository, tail);
     snprintf(s.name, sizeof s.name, "%s", *f->path ? f->base : h->name);
     snprintf(s.sha256, sizeof s.sha256, "%s", f->sha256);
     snprintf(s.place, sizeof s.place, "hub/%s/%.*s", h->repository, PATH_BYTES_MAX, *f->path ? f->path : f->base);
@@ -180,8 +181,9 @@ static json_t *read_list(const hub *h, const char *path) {
     return NULL;
 }
 
-static bool list_path(char *path, size_t cap, const hub *h, const char *file) {
-    char rest[NAME_BYTES_MAX + 64];
+/* Where a file of the repository lies in the cache, or with "" its folder. */
+static bool cached_path(char *path, size_t cap, const hub *h, const char *file) {
+    char rest[NAME_BYTES_MAX + PATH_BYTES_MAX + 8];
     snprintf(rest, sizeof rest, "hub/%s/%s", h->repository, file);
     return ig_cli_path(path, cap, IG_PLACE_CACHE, rest);
 }
@@ -206,10 +208,10 @@ static void forget_changed(const hub *h, json_t *old) {
 static int ask_with_lock(hub *h) {
     static const hub_file list = {.path = "", .base = ".list.new", .sha256 = ""};
     char path[4200], kept[4200];
-    if (!list_path(path, sizeof path, h, list.base) || !list_path(kept, sizeof kept, h, LIST))
+    if (!cached_path(path, sizeof path, h, list.base) || !cached_path(kept, sizeof kept, h, LIST))
         return ig_cli_complain(h->o, "no home folder is known: set XDG_CACHE_HOME");
     unlink(path);
-    int code = get(path, sizeof path, h, "/api/models/%s/tree/main?recursive=true", &list);
+    int code = get(path, sizeof path, h, "/api/models/", "/tree/main?recursive=true", &list);
     if (code) return code;
     json_t *old = read_list(h, kept), *fresh = read_list(h, path);
     json_decref(h->list);
@@ -225,7 +227,7 @@ static int ask_with_lock(hub *h) {
 /* One process at a time. */
 static int ask_for_list(hub *h) {
     char path[4200];
-    if (!list_path(path, sizeof path, h, ".list.lock") || !ig_cli_make_folders(path))
+    if (!cached_path(path, sizeof path, h, ".list.lock") || !ig_cli_make_folders(path))
         return ig_cli_complain(h->o, "no folder for models can be made: set XDG_CACHE_HOME");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return ig_cli_complain(h->o, "%s: %s", path, strerror(errno));
@@ -236,9 +238,12 @@ static int ask_for_list(hub *h) {
 }
 
 /* What is meant is not there: what is. */
-static int complain_of_which(const hub *h) {
+static int complain_of_choice(const hub *h) {
     char names[400] = "";
     size_t n = 0;
+    if (!*h->which)
+        return ig_cli_complain(h->o, "%s: the repository has neither GGUF files nor safetensors with a config.json",
+                               h->name);
     for (size_t i = 0; i < json_array_size(h->list); i++) {
         hub_file f = file_at(h, i);
         if (!is_model(&f) || is_later_part(f.base)) continue;
@@ -265,7 +270,7 @@ static bool are_there(const hub *h, const hub_file *first) {
         struct stat st;
         hub_file f;
         if (!is_wanted(h, i, first, &f)) continue;
-        bool is_there = list_path(path, sizeof path, h, f.path) && stat(path, &st) == 0;
+        bool is_there = cached_path(path, sizeof path, h, f.path) && stat(path, &st) == 0;
         if (!is_there || (uint64_t)st.st_size != f.bytes) return false;
     }
     return true;
@@ -279,7 +284,7 @@ static int get_some(const hub *h, const hub_file *first, bool is_last) {
         hub_file f;
         if (!is_wanted(h, i, first, &f)) continue;
         if (is_last == (strcmp(f.path, first ? first->path : "config.json") == 0))
-            code = get(path, sizeof path, h, "/%s/resolve/main/", &f);
+            code = get(path, sizeof path, h, "/", "/resolve/main/", &f);
     }
     return code;
 }
@@ -295,42 +300,31 @@ static bool has_all_parts(const hub *h, const hub_file *first) {
     return n == wanted;
 }
 
-/* Gets all that `first`, or if that is NULL a folder, is made of; *path: of the first file, or the folder. With
- * `only_look` nothing is fetched, and *is_there says whether it need be. */
-static int get_all(char *path, size_t cap, const hub *h, const hub_file *first, bool only_look, bool *is_there) {
-    int code = IG_EXIT_OK;
-    if (only_look)
-        *is_there = are_there(h, first);
-    else if (first && !has_all_parts(h, first))
-        code = ig_cli_complain(h->o, "%s: %s: the hub does not list all files of this model", h->name, first->path);
-    else if (!(code = get_some(h, first, false)))
-        code = get_some(h, first, true);
-    if (code || list_path(path, cap, h, first ? first->path : "")) return code;
-    return ig_cli_complain(h->o, "the cache's path is too long");
+/* Gets all that `first`, or if that is NULL a folder, is made of. */
+static int get_all(const hub *h, const hub_file *first) {
+    if (first && !has_all_parts(h, first))
+        return ig_cli_complain(h->o, "%s: %s: the hub does not list all files of this model", h->name, first->path);
+    int code = get_some(h, first, false);
+    return code ? code : get_some(h, first, true);
 }
 
-/* Looks into the list for what is meant. */
-static int choose(char *path, size_t cap, const hub *h, bool only_look, bool *is_there) {
-    static const char *const liked[] = {"Q4_K_M", "Q8_0", NULL};
-    hub_file first;
-    bool is_found = false;
-    *is_there = false;
-    if (*h->which)
-        is_found = find_model(h, h->which, &first);
-    else
-        for (size_t i = 0; i < 3 && !is_found; i++) is_found = find_model(h, liked[i], &first);
-    if (is_found) return get_all(path, cap, h, &first, only_look, is_there);
+static bool is_model_folder(const hub *h) {
     bool has_config = false, has_weights = false;
     for (size_t i = 0; i < json_array_size(h->list); i++) {
         hub_file f = file_at(h, i);
         has_config |= strcmp(f.path, "config.json") == 0;
         has_weights |= is_of_folder(&f) && ends_with(f.path, ".safetensors");
     }
-    if (!*h->which && has_config && has_weights) return get_all(path, cap, h, NULL, only_look, is_there);
-    if (only_look) return IG_EXIT_OK;
-    if (*h->which) return complain_of_which(h);
-    return ig_cli_complain(h->o, "%s: the repository has neither GGUF files nor safetensors with a config.json",
-                           h->name);
+    return has_config && has_weights;
+}
+
+/* What is meant: *first: the one file, or the first of several; NULL: the folder. False: the list has nothing of it. */
+static bool choose(const hub *h, hub_file *file, const hub_file **first) {
+    static const char *const liked[] = {"Q4_K_M", "Q8_0", NULL};
+    bool is_file = *h->which && find_model(h, h->which, file);
+    for (size_t i = 0; i < 3 && !is_file && !*h->which; i++) is_file = find_model(h, liked[i], file);
+    *first = is_file ? file : NULL;
+    return is_file || (!*h->which && is_model_folder(h));
 }
 
 /* One more model, "hub/OWNER/REPOSITORY/FILE" or the folder of such a file. */
@@ -375,6 +369,8 @@ bool ig_cli_hub_add_cached(ig_cli_sources *out) { return add_cached(out, "hub", 
 int ig_cli_hub_get(char *path, size_t cap, const char *name, bool anew, const ig_cli_options *o) {
     hub h = {.o = o, .name = name, .which = ""};
     char list[4200];
+    hub_file file;
+    const hub_file *first = NULL;
     if (!ig_cli_hub_is_name(name))
         return ig_cli_complain(o, "%s: is not of the form OWNER/REPOSITORY or OWNER/REPOSITORY:WHICH", name);
     size_t n = strcspn(name, ":");
@@ -382,11 +378,14 @@ int ig_cli_hub_get(char *path, size_t cap, const char *name, bool anew, const ig
     if (name[n]) h.which = name + n + 1;
     snprintf(h.address, sizeof h.address, "%s", ig_cli_read_environment().hub);
     for (size_t end = strlen(h.address); end && h.address[end - 1] == '/'; end--) h.address[end - 1] = 0;
-    bool is_there = false;
-    if (!anew && list_path(list, sizeof list, &h, LIST)) h.list = read_list(&h, list);
-    int code = h.list ? choose(path, cap, &h, true, &is_there) : IG_EXIT_OK;
-    if (!code && !is_there) code = ask_for_list(&h);
-    if (!code && !is_there) code = choose(path, cap, &h, false, &is_there);
+    if (!anew && cached_path(list, sizeof list, &h, LIST)) h.list = read_list(&h, list);
+    int code = IG_EXIT_OK;
+    if (!h.list || !choose(&h, &file, &first) || !are_there(&h, first)) {
+        code = ask_for_list(&h);
+        if (!code) code = choose(&h, &file, &first) ? get_all(&h, first) : complain_of_choice(&h);
+    }
+    if (!code && !cached_path(path, cap, &h, first ? first->path : ""))
+        code = ig_cli_complain(o, "the cache's path is too long");
     json_decref(h.list);
     return code;
 }

@@ -150,6 +150,17 @@ def test_folders_of_a_repository(program, hub, fetch):
     assert fetch("o/r:F16")[0] == 1
 
 
+def test_long_names(hub, fetch):
+    """As long as they may be, found again without the hub's help, and one byte longer."""
+    repository, folder = "o/" + "r" * 90, "f" * 60
+    name = f"{folder}/{'m' * 84}.gguf"
+    hub.files[repository] = {name: GGUF}
+    path, data = fetched(fetch, repository)
+    assert data == GGUF and path.endswith(name) and len(name) == 150
+    hub.files[repository] = {"m" + name: GGUF}
+    assert fetch(repository)[0] == 1
+
+
 def test_several_at_once(program, hub):
     hub.files["o/r"] = {f"m-{i}.gguf": GGUF + b"%d" % i for i in range(500)} | {"x-Q4_K_M.gguf": GGUF}
     runs = [program.start("fetch", "o/r", env={"HF_ENDPOINT": hub.address}) for _ in range(4)]
