@@ -19,12 +19,19 @@
     X(Q5_K, q5_k, affine32) \
     X(Q6_K, q6_k, signed16) \
     X(MXFP4, mxfp4, signed32)
-#define IG_ROW_TYPES(X)         \
-    X(Q8_0, q8_0, signed32)     \
-    X(IQ4_NL, iq4_nl, signed32) \
-    X(IQ4_XS, iq4_xs, signed32) \
-    X(Q2_K, q2_k, affine16)     \
-    X(Q3_K, q3_k, signed16)
+#define IG_ROW_TYPES(X)           \
+    X(Q8_0, q8_0, signed32)       \
+    X(IQ4_NL, iq4_nl, signed32)   \
+    X(IQ4_XS, iq4_xs, signed32)   \
+    X(Q2_K, q2_k, affine16)       \
+    X(Q3_K, q3_k, signed16)       \
+    X(IQ1_S, iq1_s, signed16)     \
+    X(IQ1_M, iq1_m, signed16)     \
+    X(IQ2_XXS, iq2_xxs, signed16) \
+    X(IQ2_XS, iq2_xs, signed16)   \
+    X(IQ2_S, iq2_s, signed16)     \
+    X(IQ3_XXS, iq3_xxs, signed16) \
+    X(IQ3_S, iq3_s, signed16)
 
 /* 16 rows in the file's order to one half of a wide panel. n_in is a multiple of the type's block; an odd number of
  * groups of 32 is filled up with zeros. */

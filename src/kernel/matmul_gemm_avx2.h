@@ -18,12 +18,19 @@
 enum { FLOAT_COLS = 6, FLOAT_SLICE = 512, FEW_COLS = 6 };
 
 /* The quantised types: X(TYPE, type, elements of a block, its bytes, the unpacked panel). */
-#define ROW_TYPES(X)                   \
-    X(Q8_0, q8_0, 32, 34, bits8)       \
-    X(IQ4_NL, iq4_nl, 32, 18, bits8)   \
-    X(IQ4_XS, iq4_xs, 256, 136, bits8) \
-    X(Q2_K, q2_k, 256, 84, bits3_16)   \
-    X(Q3_K, q3_k, 256, 110, bits3_16)
+#define ROW_TYPES(X)                       \
+    X(Q8_0, q8_0, 32, 34, bits8)           \
+    X(IQ4_NL, iq4_nl, 32, 18, bits8)       \
+    X(IQ4_XS, iq4_xs, 256, 136, bits8)     \
+    X(Q2_K, q2_k, 256, 84, bits3_16)       \
+    X(Q3_K, q3_k, 256, 110, bits3_16)      \
+    X(IQ1_S, iq1_s, 256, 50, bits6_16)     \
+    X(IQ1_M, iq1_m, 256, 56, bits6_16)     \
+    X(IQ2_XXS, iq2_xxs, 256, 66, bits7_16) \
+    X(IQ2_XS, iq2_xs, 256, 74, bits7_16)   \
+    X(IQ2_S, iq2_s, 256, 82, bits7_16)     \
+    X(IQ3_XXS, iq3_xxs, 256, 98, bits7_16) \
+    X(IQ3_S, iq3_s, 256, 110, bits6_16)
 #define PANEL_TYPES(X)                \
     X(Q4_0, q4_0, 32, 18, bits4)      \
     X(Q4_1, q4_1, 32, 20, bits4)      \
@@ -142,6 +149,7 @@ static inline void multiply_stored(const ig_matmul *m, int row_begin, int row_en
     TILES(bits8, tile_q8, TILE_COLS)    \
     TILES(bits3_16, tile_q8, TILE_COLS) \
     TILES(bits6_16, tile_q8, TILE_COLS) \
+    TILES(bits7_16, tile_q8, TILE_COLS) \
     ROW_TYPES(DEFINE_GEMM)              \
     PANEL_TYPES(DEFINE_PANELS)
 

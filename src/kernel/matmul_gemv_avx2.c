@@ -35,4 +35,5 @@ void ig_kernels_fill_gemv_avx2(ig_kernels *k) {
     SET_GEMV(IQ4_XS, iq4_xs)
     SET_GEMV(Q2_K, q2_k)
     SET_GEMV(Q3_K, q3_k)
+    IG_BOOK_TYPES(SET_GEMV)
 }

@@ -103,7 +103,14 @@ static inline void run_rows(const ig_matmul *m, int row_begin, int row_end, row_
     DEFINE_GEMV(iq4_nl, row_bytes, load_iq4_nl, 18, 1, dot4)  \
     DEFINE_GEMV(iq4_xs, row_bytes, load_iq4_xs, 136, 8, dot4) \
     DEFINE_GEMV(q2_k, row_supers, load_q2_k, 84, dot4)        \
-    DEFINE_GEMV(q3_k, row_supers, load_q3_k, 110, dot4)
+    DEFINE_GEMV(q3_k, row_supers, load_q3_k, 110, dot4)       \
+    DEFINE_GEMV(iq1_s, row_supers, load_iq1_s, 50, dot4)      \
+    DEFINE_GEMV(iq1_m, row_supers, load_iq1_m, 56, dot4)      \
+    DEFINE_GEMV(iq2_xxs, row_supers, load_iq2_xxs, 66, dot4)  \
+    DEFINE_GEMV(iq2_xs, row_supers, load_iq2_xs, 74, dot4)    \
+    DEFINE_GEMV(iq2_s, row_supers, load_iq2_s, 82, dot4)      \
+    DEFINE_GEMV(iq3_xxs, row_supers, load_iq3_xxs, 98, dot4)  \
+    DEFINE_GEMV(iq3_s, row_supers, load_iq3_s, 110, dot4)
 
 #define SET_GEMV(TYPE, type, ...) k->gemv[IG_TYPE_##TYPE] = gemv_##type;
 

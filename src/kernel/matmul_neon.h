@@ -39,19 +39,26 @@ typedef struct format {
 } format;
 
 /* The formats of all quantised types: X(TYPE, type, bytes, n_steps, n_scales, has_min). */
-#define QUANTISED_TYPES(X)          \
-    X(Q4_0, q4_0, 18, 1, 1, 0)      \
-    X(Q4_1, q4_1, 20, 1, 1, 1)      \
-    X(Q5_0, q5_0, 22, 1, 1, 0)      \
-    X(Q5_1, q5_1, 24, 1, 1, 1)      \
-    X(Q8_0, q8_0, 34, 1, 1, 0)      \
-    X(Q2_K, q2_k, 84, 8, 2, 1)      \
-    X(Q3_K, q3_k, 110, 8, 2, 0)     \
-    X(Q4_K, q4_k, 144, 8, 1, 1)     \
-    X(Q5_K, q5_k, 176, 8, 1, 1)     \
-    X(Q6_K, q6_k, 210, 8, 2, 0)     \
-    X(IQ4_NL, iq4_nl, 18, 1, 1, 0)  \
-    X(IQ4_XS, iq4_xs, 136, 8, 1, 0) \
+#define QUANTISED_TYPES(X)           \
+    X(Q4_0, q4_0, 18, 1, 1, 0)       \
+    X(Q4_1, q4_1, 20, 1, 1, 1)       \
+    X(Q5_0, q5_0, 22, 1, 1, 0)       \
+    X(Q5_1, q5_1, 24, 1, 1, 1)       \
+    X(Q8_0, q8_0, 34, 1, 1, 0)       \
+    X(Q2_K, q2_k, 84, 8, 2, 1)       \
+    X(Q3_K, q3_k, 110, 8, 2, 0)      \
+    X(Q4_K, q4_k, 144, 8, 1, 1)      \
+    X(Q5_K, q5_k, 176, 8, 1, 1)      \
+    X(Q6_K, q6_k, 210, 8, 2, 0)      \
+    X(IQ1_S, iq1_s, 50, 8, 2, 0)     \
+    X(IQ1_M, iq1_m, 56, 8, 2, 0)     \
+    X(IQ2_XXS, iq2_xxs, 66, 8, 2, 0) \
+    X(IQ2_XS, iq2_xs, 74, 8, 2, 0)   \
+    X(IQ2_S, iq2_s, 82, 8, 2, 0)     \
+    X(IQ3_XXS, iq3_xxs, 98, 8, 2, 0) \
+    X(IQ3_S, iq3_s, 110, 8, 2, 0)    \
+    X(IQ4_NL, iq4_nl, 18, 1, 1, 0)   \
+    X(IQ4_XS, iq4_xs, 136, 8, 1, 0)  \
     X(MXFP4, mxfp4, 17, 1, 1, 0)
 
 static inline int columns_at_once(int n_left) { return ig_min_int(n_left, COLUMNS); }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "kernel/codebook.h"
 #include "kernel/fixed.h"
 #include "kernel/parts.h"
 #include "kernel/planes.h"
@@ -162,6 +163,22 @@ static void unpack_mxfp4(block *b, const uint8_t *p) {
     put_values(b->code, p + 1, mxfp4_values);
 }
 
+/* The codebook formats. */
+static void unpack_book(block *b, const uint8_t *p, uint64_t (*eight)(const uint8_t *, int), const uint64_t steps[2],
+                        float d, int offset) {
+    memset(b->min, 0, sizeof b->min);
+    for (int i = 0; i < 16; i++) b->scale[i] = d * (float)(steps[i / 8] >> 8 * (i % 8) & 255);
+    for (int i = 0; i < 256; i++) b->code[i] = (int8_t)((int)(eight(p, i / 8) >> 8 * (i % 8) & 255) - offset);
+}
+
+#define UNPACK_BOOK(TYPE, type, unit, offset)                                                       \
+    static void unpack_##type(block *b, const uint8_t *p) {                                         \
+        uint64_t steps[2];                                                                          \
+        ig_##type##_steps(steps, p);                                                                \
+        unpack_book(b, p, ig_##type##_eight, steps, ig_f16_f32(ig_##type##_d(p)) * (unit), offset); \
+    }
+IG_BOOK_TYPES(UNPACK_BOOK)
+
 /* ---- activations ---------------------------------------------------------- */
 
 static size_t act_bytes(ig_act form, int n) {
@@ -256,6 +273,13 @@ QUANTISED(q3_k, 256, 110)
 QUANTISED(q4_k, 256, 144)
 QUANTISED(q5_k, 256, 176)
 QUANTISED(q6_k, 256, 210)
+QUANTISED(iq1_s, 256, 50)
+QUANTISED(iq1_m, 256, 56)
+QUANTISED(iq2_xxs, 256, 66)
+QUANTISED(iq2_xs, 256, 74)
+QUANTISED(iq2_s, 256, 82)
+QUANTISED(iq3_xxs, 256, 98)
+QUANTISED(iq3_s, 256, 110)
 QUANTISED(iq4_nl, 32, 18)
 QUANTISED(iq4_xs, 256, 136)
 QUANTISED(mxfp4, 32, 17)
@@ -322,6 +346,13 @@ void ig_kernels_fill_matmul_scalar(ig_kernels *k) {
     set_type(k, IG_TYPE_Q4_K, matmul_q4_k, dequantize_q4_k);
     set_type(k, IG_TYPE_Q5_K, matmul_q5_k, dequantize_q5_k);
     set_type(k, IG_TYPE_Q6_K, matmul_q6_k, dequantize_q6_k);
+    set_type(k, IG_TYPE_IQ1_S, matmul_iq1_s, dequantize_iq1_s);
+    set_type(k, IG_TYPE_IQ1_M, matmul_iq1_m, dequantize_iq1_m);
+    set_type(k, IG_TYPE_IQ2_XXS, matmul_iq2_xxs, dequantize_iq2_xxs);
+    set_type(k, IG_TYPE_IQ2_XS, matmul_iq2_xs, dequantize_iq2_xs);
+    set_type(k, IG_TYPE_IQ2_S, matmul_iq2_s, dequantize_iq2_s);
+    set_type(k, IG_TYPE_IQ3_XXS, matmul_iq3_xxs, dequantize_iq3_xxs);
+    set_type(k, IG_TYPE_IQ3_S, matmul_iq3_s, dequantize_iq3_s);
     set_type(k, IG_TYPE_IQ4_NL, matmul_iq4_nl, dequantize_iq4_nl);
     set_type(k, IG_TYPE_IQ4_XS, matmul_iq4_xs, dequantize_iq4_xs);
     set_type(k, IG_TYPE_MXFP4, matmul_mxfp4, dequantize_mxfp4);

@@ -2,7 +2,7 @@
  *
  * Quantised blocks in AVX2 registers: 32 codes a register, in the order of the elements.
  *
- * Codes are unsigned and at most 63, so that the 16-bit sums of vpmaddubsw cannot overflow;
+ * Codes are unsigned and at most 127, so that the 16-bit sums of vpmaddubsw cannot overflow;
  * signed types carry their offset as a minimum of -offset * scale. Only those of bytes, Q8_0,
  * IQ4_NL and IQ4_XS, keep signed codes. Nothing outside the block is read.
  */
@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernel/codebook.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
 
@@ -161,6 +162,23 @@ static inline void load_q3_k(super *w, const uint8_t *p) {
     __m128i bytes = _mm_sub_epi8(_mm_set_epi64x((long long)scales[1], (long long)scales[0]), _mm_set1_epi8(32));
     scales_signed(w, bytes, read_f16(p + 108), 4);
 }
+
+/* The codebook formats. */
+static inline void load_book(super *w, const uint8_t *p, uint64_t (*eight)(const uint8_t *, int),
+                             const uint64_t steps[2], float d, int offset) {
+    for (int i = 0; i < 8; i++)
+        w->code[i] = _mm256_set_epi64x((long long)eight(p, 4 * i + 3), (long long)eight(p, 4 * i + 2),
+                                       (long long)eight(p, 4 * i + 1), (long long)eight(p, 4 * i));
+    scales_signed(w, _mm_set_epi64x((long long)steps[1], (long long)steps[0]), d, (float)offset);
+}
+
+#define LOAD_BOOK(TYPE, type, unit, offset)                                                      \
+    static inline void load_##type(super *w, const uint8_t *p) {                                 \
+        uint64_t steps[2];                                                                       \
+        ig_##type##_steps(steps, p);                                                             \
+        load_book(w, p, ig_##type##_eight, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
+    }
+IG_BOOK_TYPES(LOAD_BOOK)
 
 /* ---- 8 floats -------------------------------------------------------------------- */
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernel/codebook.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
 
@@ -236,6 +237,29 @@ static inline super load_q3_k(const uint8_t *p) {
     w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps(-4));
     return w;
 }
+
+/* The codebook formats. */
+static inline super load_book(const uint8_t *p, uint64_t (*eight)(const uint8_t *, int), const uint64_t steps[2],
+                              float d, int offset) {
+    super w;
+    for (int i = 0; i < 4; i++) {
+        long long v[8];
+        for (int j = 0; j < 8; j++) v[j] = (long long)eight(p, 8 * i + j);
+        w.code[i] = _mm512_set_epi64(v[7], v[6], v[5], v[4], v[3], v[2], v[1], v[0]);
+    }
+    __m512i s = _mm512_cvtepi8_epi32(_mm_set_epi64x((int64_t)steps[1], (int64_t)steps[0]));
+    w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), _mm512_set1_ps(d));
+    w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps((float)-offset));
+    return w;
+}
+
+#define LOAD_BOOK(TYPE, type, unit, offset)                                                          \
+    static inline super load_##type(const uint8_t *p) {                                              \
+        uint64_t steps[2];                                                                           \
+        ig_##type##_steps(steps, p);                                                                 \
+        return load_book(p, ig_##type##_eight, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
+    }
+IG_BOOK_TYPES(LOAD_BOOK)
 
 /* Elements 64 i .. 64 i + 63 of a block of IQ4_XS. */
 static inline pair pair_iq4_xs(const uint8_t *p, int i) {

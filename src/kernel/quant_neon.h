@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "kernel/codebook.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
 
@@ -21,10 +22,14 @@ typedef struct block {
     float scale[16], min[16]; /* per 16 or 32 elements */
 } block;
 
+static inline float half_float(uint16_t h) {
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+}
+
 static inline float read_f16(const uint8_t *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);
-    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+    return half_float(h);
 }
 
 /* Codes less an offset. */
@@ -186,6 +191,22 @@ static inline void load_q3_k(block *w, const uint8_t *p) {
     uint8x16_t bytes = vcombine_u8(vcreate_u8(scales[0]), vcreate_u8(scales[1]));
     put_scales16(w->scale, less(bytes, 32), read_f16(p + 108));
 }
+
+/* The codebook formats. */
+static inline void load_book(block *w, const uint8_t *p, uint64_t (*eight)(const uint8_t *, int),
+                             const uint64_t steps[2], float d, int offset) {
+    for (int i = 0; i < 16; i++)
+        w->code[i] = less(vcombine_u8(vcreate_u8(eight(p, 2 * i)), vcreate_u8(eight(p, 2 * i + 1))), offset);
+    put_scales16(w->scale, vcombine_s8(vcreate_s8(steps[0]), vcreate_s8(steps[1])), d);
+}
+
+#define LOAD_BOOK(TYPE, type, unit, offset)                                                       \
+    static inline void load_##type(block *w, const uint8_t *p) {                                  \
+        uint64_t steps[2];                                                                        \
+        ig_##type##_steps(steps, p);                                                              \
+        load_book(w, p, ig_##type##_eight, steps, half_float(ig_##type##_d(p)) * (unit), offset); \
+    }
+IG_BOOK_TYPES(LOAD_BOOK)
 
 static inline void load_iq4_xs(block *w, const uint8_t *p) {
     float d = read_f16(p);

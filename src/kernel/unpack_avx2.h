@@ -188,5 +188,12 @@ UNPACK_SUPERS(q3_k, 110, bits3_16)
 UNPACK_SUPERS(q4_k, 144, bits4)
 UNPACK_SUPERS(q5_k, 176, bits5)
 UNPACK_SUPERS(q6_k, 210, bits6_16)
+UNPACK_SUPERS(iq1_s, 50, bits6_16)
+UNPACK_SUPERS(iq1_m, 56, bits6_16)
+UNPACK_SUPERS(iq2_xxs, 66, bits7_16)
+UNPACK_SUPERS(iq2_xs, 74, bits7_16)
+UNPACK_SUPERS(iq2_s, 82, bits7_16)
+UNPACK_SUPERS(iq3_xxs, 98, bits7_16)
+UNPACK_SUPERS(iq3_s, 110, bits6_16)
 
 #endif

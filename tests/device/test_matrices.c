@@ -17,10 +17,13 @@
 static const struct {
     ig_type type;
     int scales[2];
-} types[] = {{IG_TYPE_F32, {-1, -1}},   {IG_TYPE_F16, {-1, -1}},   {IG_TYPE_BF16, {-1, -1}},  {IG_TYPE_Q4_0, {0, -1}},
-             {IG_TYPE_Q4_1, {0, 2}},    {IG_TYPE_Q5_0, {0, -1}},   {IG_TYPE_Q5_1, {0, 2}},    {IG_TYPE_Q8_0, {0, -1}},
-             {IG_TYPE_Q2_K, {80, 82}},  {IG_TYPE_Q3_K, {108, -1}}, {IG_TYPE_Q4_K, {0, 2}},    {IG_TYPE_Q5_K, {0, 2}},
-             {IG_TYPE_Q6_K, {208, -1}}, {IG_TYPE_IQ4_NL, {0, -1}}, {IG_TYPE_IQ4_XS, {0, -1}}, {IG_TYPE_MXFP4, {0, -1}}};
+} types[] = {
+    {IG_TYPE_F32, {-1, -1}},   {IG_TYPE_F16, {-1, -1}},    {IG_TYPE_BF16, {-1, -1}},   {IG_TYPE_Q4_0, {0, -1}},
+    {IG_TYPE_Q4_1, {0, 2}},    {IG_TYPE_Q5_0, {0, -1}},    {IG_TYPE_Q5_1, {0, 2}},     {IG_TYPE_Q8_0, {0, -1}},
+    {IG_TYPE_Q2_K, {80, 82}},  {IG_TYPE_Q3_K, {108, -1}},  {IG_TYPE_Q4_K, {0, 2}},     {IG_TYPE_Q5_K, {0, 2}},
+    {IG_TYPE_Q6_K, {208, -1}}, {IG_TYPE_IQ4_NL, {0, -1}},  {IG_TYPE_IQ4_XS, {0, -1}},  {IG_TYPE_MXFP4, {0, -1}},
+    {IG_TYPE_IQ1_S, {0, -1}},  {IG_TYPE_IQ1_M, {-1, -1}},  {IG_TYPE_IQ2_XXS, {0, -1}}, {IG_TYPE_IQ2_XS, {0, -1}},
+    {IG_TYPE_IQ2_S, {0, -1}},  {IG_TYPE_IQ3_XXS, {0, -1}}, {IG_TYPE_IQ3_S, {0, -1}}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* A matrix of random codes in the host's memory, which the GPU gets a copy of; to be given to free_matrix(). */
@@ -34,6 +37,9 @@ static ig_matrix make_matrix(int t, int n_out, int n_in, const float *bias) {
             uint16_t half = ig_f32_f16((float)(0.01 + 0.02 * ig_random_unit(&dice)));
             if (types[t].type == IG_TYPE_MXFP4)
                 w[i] = (uint8_t)(119 + ig_random_u64(&dice) % 4);
+            else if (types[t].type == IG_TYPE_IQ1_M)
+                for (int j = 0; j < 4; j++)
+                    w[i + 49 + 2 * (size_t)j] = (uint8_t)((w[i + 49 + 2 * (size_t)j] & 15) | (half >> 4 * j & 15) << 4);
             else if (types[t].scales[s] >= 0)
                 memcpy(w + i + types[t].scales[s], &half, sizeof half);
         }

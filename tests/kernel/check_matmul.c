@@ -30,17 +30,30 @@ static const type_case cases[] = {
     {IG_TYPE_Q5_1, {0, 2}, {31, 1}},      {IG_TYPE_Q8_0, {0, -1}, {128, 0}},   {IG_TYPE_Q2_K, {80, 82}, {45, 15}},
     {IG_TYPE_Q3_K, {108, -1}, {128, 0}},  {IG_TYPE_Q4_K, {0, 2}, {945, 63}},   {IG_TYPE_Q5_K, {0, 2}, {1953, 63}},
     {IG_TYPE_Q6_K, {208, -1}, {4096, 0}}, {IG_TYPE_IQ4_NL, {0, -1}, {127, 0}}, {IG_TYPE_IQ4_XS, {0, -1}, {4064, 0}},
-    {IG_TYPE_MXFP4, {0, -1}, {12, 0}},
+    {IG_TYPE_MXFP4, {0, -1}, {12, 0}},    {IG_TYPE_IQ1_S, {0, -1}, {17, 0}},   {IG_TYPE_IQ1_M, {49, -1}, {17, 0}},
+    {IG_TYPE_IQ2_XXS, {0, -1}, {167, 0}}, {IG_TYPE_IQ2_XS, {0, -1}, {167, 0}}, {IG_TYPE_IQ2_S, {0, -1}, {167, 0}},
+    {IG_TYPE_IQ3_XXS, {0, -1}, {481, 0}}, {IG_TYPE_IQ3_S, {0, -1}, {465, 0}},
 };
 
 typedef enum weight_shape { WEIGHT_NOISE, WEIGHT_ALL_ONES, WEIGHT_ALL_ZEROS, WEIGHT_TINY, WEIGHT_SHAPES } weight_shape;
 
 static void put_u16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
 
+/* The scale of IQ1_M, in the upper halves of four bytes. */
+static void put_nibbles(uint8_t *p, uint16_t v) {
+    for (int i = 0; i < 4; i++) p[2 * i] = (uint8_t)((p[2 * i] & 15) | (v >> 4 * i & 15) << 4);
+}
+
+static uint16_t get_nibbles(const uint8_t *p) {
+    return (uint16_t)(p[0] >> 4 | p[2] >> 4 << 4 | p[4] >> 4 << 8 | p[6] >> 4 << 12);
+}
+
 /* Scale i of the block at p: a 16-bit float, or the exponent of a power of two. */
 static void put_scale(const type_case *t, uint8_t *p, int i, double v) {
     if (t->type == IG_TYPE_MXFP4)
         p[0] = (uint8_t)(128 + ilogb(v));
+    else if (t->type == IG_TYPE_IQ1_M)
+        put_nibbles(p + t->scale[i], ig_f32_f16((float)v));
     else
         put_u16(p + t->scale[i], ig_f32_f16((float)v));
 }
@@ -49,6 +62,7 @@ static double get_scale(const type_case *t, const uint8_t *p, int i) {
     uint16_t h;
     if (t->type == IG_TYPE_MXFP4) return ldexp(1, p[0] - 128);
     memcpy(&h, p + t->scale[i], sizeof h);
+    if (t->type == IG_TYPE_IQ1_M) h = get_nibbles(p + t->scale[i]);
     return (double)ig_f16_f32(h);
 }
 
@@ -482,13 +496,26 @@ static const struct golden {
     ig_type type;
     double w5, w300, sum;
 } goldens[] = {
-    {IG_TYPE_Q4_0, -0.0625, 0.3125, -344.3125},   {IG_TYPE_Q4_1, 0.15625, 0.84375, 4153.53125},
-    {IG_TYPE_Q5_0, -0.875, 0.4375, -457.0625},    {IG_TYPE_Q5_1, 0.09375, 0.46875, 8788.28125},
-    {IG_TYPE_Q8_0, -3.5625, -2.9375, -511.875},   {IG_TYPE_Q2_K, 0.0, 0.90625, 8635.0625},
-    {IG_TYPE_Q3_K, -6.25, -1.3125, -991.125},     {IG_TYPE_Q4_K, 8.09375, 36.46875, 148949.40625},
-    {IG_TYPE_Q5_K, 1.09375, 0.21875, 380284.125}, {IG_TYPE_Q6_K, 98.75, -102.375, 20762.875},
-    {IG_TYPE_IQ4_NL, -0.625, 4.3125, -4033.375},  {IG_TYPE_IQ4_XS, -72.625, 0.875, 61212.0},
+    {IG_TYPE_Q4_0, -0.0625, 0.3125, -344.3125},
+    {IG_TYPE_Q4_1, 0.15625, 0.84375, 4153.53125},
+    {IG_TYPE_Q5_0, -0.875, 0.4375, -457.0625},
+    {IG_TYPE_Q5_1, 0.09375, 0.46875, 8788.28125},
+    {IG_TYPE_Q8_0, -3.5625, -2.9375, -511.875},
+    {IG_TYPE_Q2_K, 0.0, 0.90625, 8635.0625},
+    {IG_TYPE_Q3_K, -6.25, -1.3125, -991.125},
+    {IG_TYPE_Q4_K, 8.09375, 36.46875, 148949.40625},
+    {IG_TYPE_Q5_K, 1.09375, 0.21875, 380284.125},
+    {IG_TYPE_Q6_K, 98.75, -102.375, 20762.875},
+    {IG_TYPE_IQ4_NL, -0.625, 4.3125, -4033.375},
+    {IG_TYPE_IQ4_XS, -72.625, 0.875, 61212.0},
     {IG_TYPE_MXFP4, -0.75, 0.75, 81.0625},
+    {IG_TYPE_IQ1_S, -0.4921875, 0.0234375, 370.4453125},
+    {IG_TYPE_IQ1_M, -0.7734375, 0.6328125, 211.5078125},
+    {IG_TYPE_IQ2_XXS, 0.9765625, -2.9296875, -2194.625},
+    {IG_TYPE_IQ2_XS, -5.6640625, 0.3125, -1058.7421875},
+    {IG_TYPE_IQ2_S, 3.3203125, -5.6640625, 382.3046875},
+    {IG_TYPE_IQ3_XXS, -0.9375, -7.3125, -3318.9375},
+    {IG_TYPE_IQ3_S, 0.0625, -1.4375, -1164.9375},
 };
 
 static void check_golden(check *c, const type_case *t) {

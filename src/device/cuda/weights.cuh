@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights in the formats of model files, 16 at a time: w = scale * code + min with codes of 0..63, or -128..127 of
+ * Weights in the formats of model files, 16 at a time: w = scale * code + min with codes of 0..124, or -128..127 of
  * Q8_0, IQ4_NL, IQ4_XS and MXFP4. Other formats with signed codes are kept so, too: their minimum is the scale times
- * the least code, which is a power of two. The layouts are those of src/kernel/matmul_scalar.c.
+ * the least code. The layouts are those of src/kernel/matmul_scalar.c and src/kernel/codebook.h.
  *
  * Matrices begin at multiples of 16 bytes, and codes of a block at a multiple of what its size and their offset allow,
  * at even addresses at the least, but for those of MXFP4. Loads are as wide as that.
@@ -12,23 +12,28 @@
 
 #include "base/type.h"
 #include "device/cuda/cuda.cuh"
+#include "kernel/codebook_entries.h"
 
 enum { IG_PART = 16 };
 
 /* Formats of floats, and of codes: elements and bytes of a block, and how far apart two parts lie that have bytes in
  * common. */
 #define IG_FLOAT_FORMATS(X) X(IG_TYPE_F32) X(IG_TYPE_F16) X(IG_TYPE_BF16)
-#define IG_CODE_FORMATS(X)       \
-    X(IG_TYPE_Q4_0, 32, 18, 1)   \
-    X(IG_TYPE_Q4_1, 32, 20, 1)   \
-    X(IG_TYPE_Q5_0, 32, 22, 1)   \
-    X(IG_TYPE_Q5_1, 32, 24, 1)   \
-    X(IG_TYPE_Q8_0, 32, 34, 1)   \
-    X(IG_TYPE_Q2_K, 256, 84, 2)  \
-    X(IG_TYPE_Q3_K, 256, 110, 2) \
-    X(IG_TYPE_Q4_K, 256, 144, 2) \
-    X(IG_TYPE_Q5_K, 256, 176, 2) \
-    X(IG_TYPE_Q6_K, 256, 210, 4) X(IG_TYPE_IQ4_NL, 32, 18, 1) X(IG_TYPE_IQ4_XS, 256, 136, 1) X(IG_TYPE_MXFP4, 32, 17, 1)
+#define IG_CODE_FORMATS(X)                                                                        \
+    X(IG_TYPE_Q4_0, 32, 18, 1)                                                                    \
+    X(IG_TYPE_Q4_1, 32, 20, 1)                                                                    \
+    X(IG_TYPE_Q5_0, 32, 22, 1)                                                                    \
+    X(IG_TYPE_Q5_1, 32, 24, 1)                                                                    \
+    X(IG_TYPE_Q8_0, 32, 34, 1)                                                                    \
+    X(IG_TYPE_Q2_K, 256, 84, 2)                                                                   \
+    X(IG_TYPE_Q3_K, 256, 110, 2)                                                                  \
+    X(IG_TYPE_Q4_K, 256, 144, 2)                                                                  \
+    X(IG_TYPE_Q5_K, 256, 176, 2)                                                                  \
+    X(IG_TYPE_IQ1_S, 256, 50, 1)                                                                  \
+    X(IG_TYPE_IQ1_M, 256, 56, 1)                                                                  \
+    X(IG_TYPE_IQ2_XXS, 256, 66, 1) X(IG_TYPE_IQ2_XS, 256, 74, 1) X(IG_TYPE_IQ2_S, 256, 82, 1)     \
+        X(IG_TYPE_IQ3_XXS, 256, 98, 1) X(IG_TYPE_IQ3_S, 256, 110, 1) X(IG_TYPE_Q6_K, 256, 210, 4) \
+            X(IG_TYPE_IQ4_NL, 32, 18, 1) X(IG_TYPE_IQ4_XS, 256, 136, 1) X(IG_TYPE_MXFP4, 32, 17, 1)
 
 typedef struct ig_part {
     uint32_t code[4]; /* four codes each, the first in the lowest byte */
@@ -140,6 +145,49 @@ static __device__ __forceinline__ void ig_fetch(ig_raw *out, const uint8_t *p, i
             out->head[0] = word[0];
             out->head[1] = p[4 + i / 4];
             ig_load16<8>(out->codes, p + 8 + i / 2 * 16);
+            break;
+        /* Of the codebook formats: d; what the scale is in; indices; what they lack and signs. */
+        case IG_TYPE_IQ1_S:
+            out->head[0] = half[0];
+            out->head[1] = half[17 + i / 2];
+            out->codes[0] = half[1 + i];
+            break;
+        case IG_TYPE_IQ1_M:
+            out->head[0] = half[24] >> 12 | half[25] >> 12 << 4 | half[26] >> 12 << 8 | half[27] >> 12 << 12;
+            out->head[1] = half[24 + i / 4];
+            out->codes[0] = half[i];
+            out->high[0] = p[32 + i];
+            break;
+        case IG_TYPE_IQ2_XXS:
+            half += i / 2 * 4;
+            out->head[0] = *(const uint16_t *)p;
+            out->codes[0] = half[1 + i % 2];
+            out->high[0] = half[3] | (uint32_t)half[4] << 16;
+            break;
+        case IG_TYPE_IQ2_XS:
+            out->head[0] = half[0];
+            out->head[1] = p[66 + i / 2];
+            out->codes[0] = half[1 + 2 * i] | (uint32_t)half[2 + 2 * i] << 16;
+            break;
+        case IG_TYPE_IQ2_S:
+            out->head[0] = half[0];
+            out->head[1] = p[74 + i / 2];
+            out->codes[0] = half[1 + i];
+            out->high[0] = half[17 + i];
+            out->high[1] = p[66 + i / 2];
+            break;
+        case IG_TYPE_IQ3_XXS:
+            out->head[0] = half[0];
+            out->codes[0] = half[1 + 2 * i] | (uint32_t)half[2 + 2 * i] << 16;
+            half += i / 2 * 2;
+            out->high[0] = half[33] | (uint32_t)half[34] << 16;
+            break;
+        case IG_TYPE_IQ3_S:
+            out->head[0] = half[0];
+            out->head[1] = p[106 + i / 4];
+            out->codes[0] = half[1 + 2 * i] | (uint32_t)half[2 + 2 * i] << 16;
+            out->high[0] = half[37 + i];
+            out->high[1] = p[66 + i / 2];
             break;
         case IG_TYPE_MXFP4:
             out->head[0] = p[0];
@@ -302,6 +350,99 @@ __device__ __forceinline__ void ig_unpack<IG_TYPE_MXFP4>(ig_part *out, const ig_
     out->min = 0;
     ig_codes(out, raw, 4 * i, 15);
     for (int j = 0; j < 4; j++) out->code[j] = ig_values_of(out->code[j], 0x0c08060403020100ull, 0xf4f8fafcfdfeff00ull);
+}
+
+static __device__ const uint64_t ig_cuda_iq1[2048] = {IG_BOOK_IQ1(IG_ENTRY_IQ1)};
+static __device__ const uint64_t ig_cuda_iq2_xxs[256] = {IG_BOOK_IQ2_XXS(IG_ENTRY_IQ2)};
+static __device__ const uint64_t ig_cuda_iq2_xs[512] = {IG_BOOK_IQ2_XS(IG_ENTRY_IQ2)};
+static __device__ const uint64_t ig_cuda_iq2_s[1024] = {IG_BOOK_IQ2_S(IG_ENTRY_IQ2)};
+static __device__ const uint32_t ig_cuda_iq3_xxs[256] = {IG_BOOK_IQ3_XXS(IG_ENTRY_IQ3_XXS)};
+static __device__ const uint32_t ig_cuda_iq3_s[512] = {IG_BOOK_IQ3_S(IG_ENTRY_IQ3_S)};
+
+static __device__ __forceinline__ void ig_put_eight(ig_part *out, int h, uint64_t entry) {
+    out->code[2 * h] = (uint32_t)entry;
+    out->code[2 * h + 1] = (uint32_t)(entry >> 32);
+}
+
+/* Two times seven signs, the eighth of which makes an even number of them, to 16. */
+static __device__ __forceinline__ uint32_t ig_even_signs(uint32_t first, uint32_t second) {
+    uint32_t both = (first & 127) | (second & 127) << 8, fold = both ^ both >> 4;
+    return both | (0x6996u >> (fold & 15) & 1) << 7 | (0x6996u >> (fold >> 8 & 15) & 1) << 15;
+}
+
+/* Codes of magnitudes that are negative where their bit is set, as ig_book_signed() of src/kernel/codebook.h. */
+static __device__ __forceinline__ void ig_signed_codes(ig_part *out, uint32_t signs, uint32_t offset) {
+    for (int j = 0; j < 4; j++) {
+        uint32_t mask = ig_spread(signs >> 4 * j, 0) * 255u;
+        out->code[j] = (out->code[j] ^ mask) - mask + offset * 0x01010101u;
+    }
+}
+
+static __device__ __forceinline__ float ig_odd(uint32_t step) { return (float)(2 * step + 1); }
+
+/* Entries of IQ1, of which `high` has in 4 bits each the upper bits and which way they are moved. */
+static __device__ __forceinline__ void ig_iq1_codes(ig_part *out, const ig_raw *raw, uint32_t high) {
+    for (int h = 0; h < 2; h++) {
+        uint32_t index = (raw->codes[0] >> 8 * h & 255) | (high >> 4 * h & 7) << 8;
+        uint64_t one = 0x0101010101010101ull;
+        ig_put_eight(out, h, high >> 4 * h & 8 ? ig_cuda_iq1[index] - one : ig_cuda_iq1[index] + one);
+    }
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ1_S>(ig_part *out, const ig_raw *raw, int i) {
+    uint32_t of32 = raw->head[1], bits = of32 >> i % 2 * 6, way = of32 >> 15;
+    ig_scale(out, raw, 0.125f * ig_odd(of32 >> 12 & 7), -9);
+    ig_iq1_codes(out, raw, (bits & 7) | (bits & 0x38) << 1 | way << 3 | way << 7);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ1_M>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, 0.125f * ig_odd(raw->head[1] >> i % 4 * 3 & 7), -9);
+    ig_iq1_codes(out, raw, raw->high[0]);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ2_XXS>(ig_part *out, const ig_raw *raw, int i) {
+    uint32_t signs = raw->high[0] >> i % 2 * 14;
+    ig_scale(out, raw, 0.125f * ig_odd(raw->high[0] >> 28), -43);
+    for (int h = 0; h < 2; h++) ig_put_eight(out, h, ig_cuda_iq2_xxs[raw->codes[0] >> 8 * h & 255]);
+    ig_signed_codes(out, ig_even_signs(signs, signs >> 7), 43);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ2_XS>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, 0.125f * ig_odd(raw->head[1] >> i % 2 * 4 & 15), -43);
+    for (int h = 0; h < 2; h++) ig_put_eight(out, h, ig_cuda_iq2_xs[raw->codes[0] >> 16 * h & 511]);
+    ig_signed_codes(out, ig_even_signs(raw->codes[0] >> 9, raw->codes[0] >> 25), 43);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ2_S>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, 0.125f * ig_odd(raw->head[1] >> i % 2 * 4 & 15), -43);
+    for (int h = 0; h < 2; h++) {
+        uint32_t high = raw->high[1] >> (i % 2 * 4 + 2 * h) & 3;
+        ig_put_eight(out, h, ig_cuda_iq2_s[(raw->codes[0] >> 8 * h & 255) | high << 8]);
+    }
+    ig_signed_codes(out, raw->high[0], 43);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ3_XXS>(ig_part *out, const ig_raw *raw, int i) {
+    uint32_t signs = raw->high[0] >> i % 2 * 14;
+    ig_scale(out, raw, 0.25f * ig_odd(raw->high[0] >> 28), -62);
+    for (int j = 0; j < 4; j++) out->code[j] = ig_cuda_iq3_xxs[raw->codes[0] >> 8 * j & 255];
+    ig_signed_codes(out, ig_even_signs(signs, signs >> 7), 62);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ3_S>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, ig_odd(raw->head[1] >> i / 2 % 2 * 4 & 15), -15);
+    for (int j = 0; j < 4; j++) {
+        uint32_t high = raw->high[1] >> (i % 2 * 4 + j) & 1;
+        out->code[j] = ig_cuda_iq3_s[(raw->codes[0] >> 8 * j & 255) | high << 8];
+    }
+    ig_signed_codes(out, raw->high[0], 15);
 }
 
 /* Both. */
