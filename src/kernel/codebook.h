@@ -8,14 +8,16 @@
  *
  *     w = d * unit * step * (code - offset)
  *
- * ig_<type>_eight(p, k)      codes of elements 8 k to 8 k + 7 of the block at p, a byte each, the first in the lowest
- * ig_<type>_steps(bytes, p)  a byte for each 16 elements, an odd number of 1 to 31
- * ig_<type>_d(p)             d, the bits of a 16-bit float
+ * ig_<type>_entry(p, k)      magnitudes of elements 8 k to 8 k + 7 of the block at p, a byte each, the first in the
+ * lowest ig_<type>_signs(p, g)      bits of elements 32 g to 32 g + 31 that are set where they are negative; NULL:
+ * entries are codes ig_<type>_steps(bytes, p)  a byte for each 16 elements, an odd number of 1 to 31 ig_<type>_d(p) d,
+ * the bits of a 16-bit float
  */
 #ifndef IG_KERNEL_CODEBOOK_H
 #define IG_KERNEL_CODEBOOK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "kernel/parts.h"
@@ -34,80 +36,80 @@
 extern const uint64_t ig_book_iq1[2048], ig_book_iq2_xxs[256], ig_book_iq2_xs[512], ig_book_iq2_s[1024];
 extern const uint32_t ig_book_iq3_xxs[256], ig_book_iq3_s[512];
 
-/* 255 in each byte whose bit is set. */
-extern const uint64_t ig_byte_masks[256];
+typedef uint64_t (*ig_book_entry_fn)(const uint8_t *p, int k);
+typedef uint32_t (*ig_book_signs_fn)(const uint8_t *p, int g);
 
 #define IG_BYTES(x) (0x0101010101010101ull * (x))
 
-/* ---- eight codes ------------------------------------------------------------------ */
-
-/* Codes of magnitudes that are negative where the bit is set. Nothing is carried from byte to byte: none is negative.
- */
-static inline uint64_t ig_book_signed(uint64_t magnitudes, uint32_t signs, uint64_t offset) {
-    uint64_t mask = ig_byte_masks[signs];
-    return (magnitudes ^ mask) - mask + IG_BYTES(offset);
-}
-
-/* Signs of which the eighth is not stored: an even number of them is set. */
-static inline uint32_t ig_even_signs(uint32_t seven) {
-    seven &= 127;
-    return seven | (uint32_t)__builtin_parity(seven) << 7;
-}
+/* ---- entries and signs ------------------------------------------------------------- */
 
 static inline uint32_t ig_book_word(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
 
-/* d; of each 32 elements four indices, and in 32 bits four times seven signs and the scale */
-static inline uint64_t ig_iq2_xxs_eight(const uint8_t *p, int k) {
-    const uint8_t *of32 = p + 2 + k / 4 * 8;
-    return ig_book_signed(ig_book_iq2_xxs[of32[k % 4]], ig_even_signs(ig_read_u32(of32 + 4) >> 7 * (k % 4)), 43);
+/* Four times seven signs to four times eight, of which an even number is set. */
+static inline uint32_t ig_even_signs(uint32_t v) {
+    v = (v & 0x7f) | (v << 1 & 0x7f00) | (v << 2 & 0x7f0000) | (v << 3 & 0x7f000000);
+    uint32_t odd = v ^ v >> 4;
+    odd ^= odd >> 2;
+    return v | ((odd ^ odd >> 1) & 0x01010101) << 7;
 }
 
+/* d; of each 32 elements four indices, and in 32 bits four times seven signs and the scale */
+static inline uint64_t ig_iq2_xxs_entry(const uint8_t *p, int k) { return ig_book_iq2_xxs[p[2 + k / 4 * 8 + k % 4]]; }
+static inline uint32_t ig_iq2_xxs_signs(const uint8_t *p, int g) { return ig_even_signs(ig_read_u32(p + 6 + 8 * g)); }
+
 /* d; indices of 9 bits below seven signs; 16 scales of 4 bits */
-static inline uint64_t ig_iq2_xs_eight(const uint8_t *p, int k) {
-    uint32_t v = ig_book_word(p + 2 + 2 * k);
-    return ig_book_signed(ig_book_iq2_xs[v & 511], ig_even_signs(v >> 9), 43);
+static inline uint64_t ig_iq2_xs_entry(const uint8_t *p, int k) {
+    return ig_book_iq2_xs[ig_book_word(p + 2 + 2 * k) & 511];
+}
+static inline uint32_t ig_iq2_xs_signs(const uint8_t *p, int g) {
+    uint64_t v = ig_read_u64(p + 2 + 8 * g);
+    return ig_even_signs(
+        (uint32_t)((v >> 9 & 127) | (v >> 25 & 127) << 7 | (v >> 41 & 127) << 14 | (v >> 57 & 127) << 21));
 }
 
 /* d, indices[32], signs[32], upper bits of indices[8], 16 scales of 4 bits */
-static inline uint64_t ig_iq2_s_eight(const uint8_t *p, int k) {
+static inline uint64_t ig_iq2_s_entry(const uint8_t *p, int k) {
     uint32_t high = (uint32_t)p[66 + k / 4] >> 2 * (k % 4) & 3;
-    return ig_book_signed(ig_book_iq2_s[p[2 + k] | high << 8], p[34 + k], 43);
+    return ig_book_iq2_s[p[2 + k] | high << 8];
 }
+static inline uint32_t ig_iq2_s_signs(const uint8_t *p, int g) { return ig_read_u32(p + 34 + 4 * g); }
 
 /* d, indices[64]; of each 32 elements, in 32 bits, four times seven signs and the scale */
-static inline uint64_t ig_iq3_xxs_eight(const uint8_t *p, int k) {
+static inline uint64_t ig_iq3_xxs_entry(const uint8_t *p, int k) {
     const uint8_t *index = p + 2 + 2 * k;
-    uint64_t both = ig_book_iq3_xxs[index[0]] | (uint64_t)ig_book_iq3_xxs[index[1]] << 32;
-    return ig_book_signed(both, ig_even_signs(ig_read_u32(p + 66 + k / 4 * 4) >> 7 * (k % 4)), 62);
+    return ig_book_iq3_xxs[index[0]] | (uint64_t)ig_book_iq3_xxs[index[1]] << 32;
 }
+static inline uint32_t ig_iq3_xxs_signs(const uint8_t *p, int g) { return ig_even_signs(ig_read_u32(p + 66 + 4 * g)); }
 
 /* d, indices[64], upper bits of indices[8], signs[32], 8 scales of 4 bits */
-static inline uint64_t ig_iq3_s_eight(const uint8_t *p, int k) {
+static inline uint64_t ig_iq3_s_entry(const uint8_t *p, int k) {
     const uint8_t *index = p + 2 + 2 * k;
     uint32_t high = (uint32_t)p[66 + k / 4] >> 2 * (k % 4);
-    uint64_t both = ig_book_iq3_s[index[0] | (high & 1) << 8];
-    both |= (uint64_t)ig_book_iq3_s[index[1] | (high & 2) << 7] << 32;
-    return ig_book_signed(both, p[74 + k], 15);
+    return ig_book_iq3_s[index[0] | (high & 1) << 8] | (uint64_t)ig_book_iq3_s[index[1] | (high & 2) << 7] << 32;
 }
+static inline uint32_t ig_iq3_s_signs(const uint8_t *p, int g) { return ig_read_u32(p + 74 + 4 * g); }
 
 /* -1, 0 or 1 and an eighth more or less. */
-static inline uint64_t ig_iq1_eight(uint32_t index, bool is_less) {
+static inline uint64_t ig_iq1_entry(uint32_t index, bool is_less) {
     return is_less ? ig_book_iq1[index] - IG_BYTES(1) : ig_book_iq1[index] + IG_BYTES(1);
 }
 
 /* d, indices[32]; of each 32 elements, in 16 bits, upper bits of four indices, the scale and which way they are moved
  */
-static inline uint64_t ig_iq1_s_eight(const uint8_t *p, int k) {
+static inline uint64_t ig_iq1_s_entry(const uint8_t *p, int k) {
     uint32_t of32 = ig_book_word(p + 34 + k / 4 * 2), high = of32 >> 3 * (k % 4) & 7;
-    return ig_iq1_eight(p[2 + k] | high << 8, of32 & 0x8000);
+    return ig_iq1_entry(p[2 + k] | high << 8, of32 & 0x8000);
 }
 
 /* indices[32]; upper bits of indices and which way they are moved, 4 bits; in 16 bits each 4 bits of d above 4 scales
  */
-static inline uint64_t ig_iq1_m_eight(const uint8_t *p, int k) {
+static inline uint64_t ig_iq1_m_entry(const uint8_t *p, int k) {
     uint32_t high = (uint32_t)p[32 + k / 2] >> 4 * (k % 2);
-    return ig_iq1_eight(p[k] | (high & 7) << 8, high & 8);
+    return ig_iq1_entry(p[k] | (high & 7) << 8, high & 8);
 }
+
+/* Their entries are codes already. */
+static const ig_book_signs_fn ig_iq1_s_signs = NULL, ig_iq1_m_signs = NULL;
 
 /* ---- scales ------------------------------------------------------------------------- */
 

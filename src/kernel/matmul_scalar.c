@@ -164,18 +164,21 @@ static void unpack_mxfp4(block *b, const uint8_t *p) {
 }
 
 /* The codebook formats. */
-static void unpack_book(block *b, const uint8_t *p, uint64_t (*eight)(const uint8_t *, int), const uint64_t steps[2],
-                        float d, int offset) {
+INLINE void unpack_book(block *b, const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs,
+                        const uint64_t steps[2], float d, const int offset) {
     memset(b->min, 0, sizeof b->min);
     for (int i = 0; i < 16; i++) b->scale[i] = d * (float)(steps[i / 8] >> 8 * (i % 8) & 255);
-    for (int i = 0; i < 256; i++) b->code[i] = (int8_t)((int)(eight(p, i / 8) >> 8 * (i % 8) & 255) - offset);
+    for (int i = 0; i < 256; i++) {
+        int v = (int)(entry(p, i / 8) >> 8 * (i % 8) & 255);
+        b->code[i] = (int8_t)(!signs ? v - offset : signs(p, i / 32) >> i % 32 & 1 ? -v : v);
+    }
 }
 
-#define UNPACK_BOOK(TYPE, type, unit, offset)                                                       \
-    static void unpack_##type(block *b, const uint8_t *p) {                                         \
-        uint64_t steps[2];                                                                          \
-        ig_##type##_steps(steps, p);                                                                \
-        unpack_book(b, p, ig_##type##_eight, steps, ig_f16_f32(ig_##type##_d(p)) * (unit), offset); \
+#define UNPACK_BOOK(TYPE, type, unit, offset)                                                                          \
+    static void unpack_##type(block *b, const uint8_t *p) {                                                            \
+        uint64_t steps[2];                                                                                             \
+        ig_##type##_steps(steps, p);                                                                                   \
+        unpack_book(b, p, ig_##type##_entry, ig_##type##_signs, steps, ig_f16_f32(ig_##type##_d(p)) * (unit), offset); \
     }
 IG_BOOK_TYPES(UNPACK_BOOK)
 

@@ -163,20 +163,36 @@ static inline void load_q3_k(super *w, const uint8_t *p) {
     scales_signed(w, bytes, read_f16(p + 108), 4);
 }
 
+/* 255 in each byte whose bit is set. */
+static inline __m256i byte_masks(uint32_t bits) {
+    const __m256i each = _mm256_setr_epi64x(0, IG_BYTES(1), IG_BYTES(2), IG_BYTES(3));
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), each);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
+}
+
 /* The codebook formats. */
-static inline void load_book(super *w, const uint8_t *p, uint64_t (*eight)(const uint8_t *, int),
-                             const uint64_t steps[2], float d, int offset) {
-    for (int i = 0; i < 8; i++)
-        w->code[i] = _mm256_set_epi64x((long long)eight(p, 4 * i + 3), (long long)eight(p, 4 * i + 2),
-                                       (long long)eight(p, 4 * i + 1), (long long)eight(p, 4 * i));
+INLINE void load_book(super *w, const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs,
+                      const uint64_t steps[2], float d, const int offset) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        __m256i v = _mm256_set_epi64x((long long)entry(p, 4 * i + 3), (long long)entry(p, 4 * i + 2),
+                                      (long long)entry(p, 4 * i + 1), (long long)entry(p, 4 * i));
+        if (signs) {
+            __m256i mask = byte_masks(signs(p, i));
+            v = _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
+            v = _mm256_add_epi8(v, _mm256_set1_epi8((char)offset));
+        }
+        w->code[i] = v;
+    }
     scales_signed(w, _mm_set_epi64x((long long)steps[1], (long long)steps[0]), d, (float)offset);
 }
 
-#define LOAD_BOOK(TYPE, type, unit, offset)                                                      \
-    static inline void load_##type(super *w, const uint8_t *p) {                                 \
-        uint64_t steps[2];                                                                       \
-        ig_##type##_steps(steps, p);                                                             \
-        load_book(w, p, ig_##type##_eight, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
+#define LOAD_BOOK(TYPE, type, unit, offset)                                                                         \
+    static inline void load_##type(super *w, const uint8_t *p) {                                                    \
+        uint64_t steps[2];                                                                                          \
+        ig_##type##_steps(steps, p);                                                                                \
+        load_book(w, p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
     }
 IG_BOOK_TYPES(LOAD_BOOK)
 

@@ -239,13 +239,21 @@ static inline super load_q3_k(const uint8_t *p) {
 }
 
 /* The codebook formats. */
-static inline super load_book(const uint8_t *p, uint64_t (*eight)(const uint8_t *, int), const uint64_t steps[2],
-                              float d, int offset) {
+INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs, const uint64_t steps[2],
+                       float d, const int offset) {
+    const __m512i zero = _mm512_set1_epi8((char)offset);
     super w;
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        long long v[8];
-        for (int j = 0; j < 8; j++) v[j] = (long long)eight(p, 8 * i + j);
-        w.code[i] = _mm512_set_epi64(v[7], v[6], v[5], v[4], v[3], v[2], v[1], v[0]);
+        long long e[8];
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) e[j] = (long long)entry(p, 8 * i + j);
+        __m512i v = _mm512_set_epi64(e[7], e[6], e[5], e[4], e[3], e[2], e[1], e[0]);
+        if (signs) {
+            __mmask64 negative = signs(p, 2 * i) | (uint64_t)signs(p, 2 * i + 1) << 32;
+            v = _mm512_mask_sub_epi8(_mm512_add_epi8(zero, v), negative, zero, v);
+        }
+        w.code[i] = v;
     }
     __m512i s = _mm512_cvtepi8_epi32(_mm_set_epi64x((int64_t)steps[1], (int64_t)steps[0]));
     w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), _mm512_set1_ps(d));
@@ -253,11 +261,12 @@ static inline super load_book(const uint8_t *p, uint64_t (*eight)(const uint8_t 
     return w;
 }
 
-#define LOAD_BOOK(TYPE, type, unit, offset)                                                          \
-    static inline super load_##type(const uint8_t *p) {                                              \
-        uint64_t steps[2];                                                                           \
-        ig_##type##_steps(steps, p);                                                                 \
-        return load_book(p, ig_##type##_eight, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
+#define LOAD_BOOK(TYPE, type, unit, offset)                                                                    \
+    static inline super load_##type(const uint8_t *p) {                                                        \
+        uint64_t steps[2];                                                                                     \
+        ig_##type##_steps(steps, p);                                                                           \
+        return load_book(p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), \
+                         offset);                                                                              \
     }
 IG_BOOK_TYPES(LOAD_BOOK)
 
