@@ -17,20 +17,22 @@
 #define IG_KERNEL_CODEBOOK_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "kernel/parts.h"
 
-/* X(TYPE, type, unit, offset): the largest magnitude is the offset. */
-#define IG_BOOK_TYPES(X)            \
-    X(IQ1_S, iq1_s, 0.125f, 9)      \
-    X(IQ1_M, iq1_m, 0.125f, 9)      \
-    X(IQ2_XXS, iq2_xxs, 0.125f, 43) \
-    X(IQ2_XS, iq2_xs, 0.125f, 43)   \
-    X(IQ2_S, iq2_s, 0.125f, 43)     \
-    X(IQ3_XXS, iq3_xxs, 0.25f, 62)  \
-    X(IQ3_S, iq3_s, 1, 15)
+/* X(TYPE, type, unit, offset, signs): the largest magnitude is the offset. */
+#define IG_BOOK_TYPES(X)                           \
+    X(IQ1_S, iq1_s, 0.125f, 9, IG_SIGNS_NONE)      \
+    X(IQ1_M, iq1_m, 0.125f, 9, IG_SIGNS_NONE)      \
+    X(IQ2_XXS, iq2_xxs, 0.125f, 43, IG_SIGNS_EVEN) \
+    X(IQ2_XS, iq2_xs, 0.125f, 43, IG_SIGNS_EVEN)   \
+    X(IQ2_S, iq2_s, 0.125f, 43, IG_SIGNS_ALL)      \
+    X(IQ3_XXS, iq3_xxs, 0.25f, 62, IG_SIGNS_EVEN)  \
+    X(IQ3_S, iq3_s, 1, 15, IG_SIGNS_ALL)
+
+/* Entries are codes already; the eighth sign of an entry is such that an even number is set; or all are stored. */
+typedef enum ig_signs { IG_SIGNS_NONE, IG_SIGNS_EVEN, IG_SIGNS_ALL } ig_signs;
 
 /* Numbers of an entry, a byte each; those of IQ1 are codes, but for the eighth that all of them are moved by. */
 extern const uint64_t ig_book_iq1[2048], ig_book_iq2_xxs[256], ig_book_iq2_xs[512], ig_book_iq2_s[1024];
@@ -45,7 +47,7 @@ typedef uint32_t (*ig_book_signs_fn)(const uint8_t *p, int g);
 
 static inline uint32_t ig_book_word(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
 
-/* Four times seven signs to four times eight, of which an even number is set. */
+/* Of IG_SIGNS_EVEN four times seven signs to four times eight. */
 static inline uint32_t ig_even_signs(uint32_t v) {
     v = (v & 0x7f) | (v << 1 & 0x7f00) | (v << 2 & 0x7f0000) | (v << 3 & 0x7f000000);
     uint32_t odd = v ^ v >> 4;
@@ -55,7 +57,7 @@ static inline uint32_t ig_even_signs(uint32_t v) {
 
 /* d; of each 32 elements four indices, and in 32 bits four times seven signs and the scale */
 static inline uint64_t ig_iq2_xxs_entry(const uint8_t *p, int k) { return ig_book_iq2_xxs[p[2 + k / 4 * 8 + k % 4]]; }
-static inline uint32_t ig_iq2_xxs_signs(const uint8_t *p, int g) { return ig_even_signs(ig_read_u32(p + 6 + 8 * g)); }
+static inline uint32_t ig_iq2_xxs_signs(const uint8_t *p, int g) { return ig_read_u32(p + 6 + 8 * g); }
 
 /* d; indices of 9 bits below seven signs; 16 scales of 4 bits */
 static inline uint64_t ig_iq2_xs_entry(const uint8_t *p, int k) {
@@ -63,8 +65,7 @@ static inline uint64_t ig_iq2_xs_entry(const uint8_t *p, int k) {
 }
 static inline uint32_t ig_iq2_xs_signs(const uint8_t *p, int g) {
     uint64_t v = ig_read_u64(p + 2 + 8 * g);
-    return ig_even_signs(
-        (uint32_t)((v >> 9 & 127) | (v >> 25 & 127) << 7 | (v >> 41 & 127) << 14 | (v >> 57 & 127) << 21));
+    return (uint32_t)((v >> 9 & 127) | (v >> 25 & 127) << 7 | (v >> 41 & 127) << 14 | (v >> 57 & 127) << 21);
 }
 
 /* d, indices[32], signs[32], upper bits of indices[8], 16 scales of 4 bits */
@@ -79,7 +80,7 @@ static inline uint64_t ig_iq3_xxs_entry(const uint8_t *p, int k) {
     const uint8_t *index = p + 2 + 2 * k;
     return ig_book_iq3_xxs[index[0]] | (uint64_t)ig_book_iq3_xxs[index[1]] << 32;
 }
-static inline uint32_t ig_iq3_xxs_signs(const uint8_t *p, int g) { return ig_even_signs(ig_read_u32(p + 66 + 4 * g)); }
+static inline uint32_t ig_iq3_xxs_signs(const uint8_t *p, int g) { return ig_read_u32(p + 66 + 4 * g); }
 
 /* d, indices[64], upper bits of indices[8], signs[32], 8 scales of 4 bits */
 static inline uint64_t ig_iq3_s_entry(const uint8_t *p, int k) {
@@ -108,8 +109,8 @@ static inline uint64_t ig_iq1_m_entry(const uint8_t *p, int k) {
     return ig_iq1_entry(p[k] | (high & 7) << 8, high & 8);
 }
 
-/* Their entries are codes already. */
-static const ig_book_signs_fn ig_iq1_s_signs = NULL, ig_iq1_m_signs = NULL;
+static inline uint32_t ig_iq1_s_signs(const uint8_t *p, int g) { return (void)p, (void)g, 0; }
+static inline uint32_t ig_iq1_m_signs(const uint8_t *p, int g) { return (void)p, (void)g, 0; }
 
 /* ---- scales ------------------------------------------------------------------------- */
 

@@ -165,20 +165,22 @@ static void unpack_mxfp4(block *b, const uint8_t *p) {
 
 /* The codebook formats. */
 INLINE void unpack_book(block *b, const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs,
-                        const uint64_t steps[2], float d, const int offset) {
+                        const uint64_t steps[2], float d, const int offset, const ig_signs kind) {
     memset(b->min, 0, sizeof b->min);
     for (int i = 0; i < 16; i++) b->scale[i] = d * (float)(steps[i / 8] >> 8 * (i % 8) & 255);
     for (int i = 0; i < 256; i++) {
         int v = (int)(entry(p, i / 8) >> 8 * (i % 8) & 255);
-        b->code[i] = (int8_t)(!signs ? v - offset : signs(p, i / 32) >> i % 32 & 1 ? -v : v);
+        uint32_t negative = kind == IG_SIGNS_EVEN ? ig_even_signs(signs(p, i / 32)) : signs(p, i / 32);
+        b->code[i] = (int8_t)(kind == IG_SIGNS_NONE ? v - offset : negative >> i % 32 & 1 ? -v : v);
     }
 }
 
-#define UNPACK_BOOK(TYPE, type, unit, offset)                                                                          \
-    static void unpack_##type(block *b, const uint8_t *p) {                                                            \
-        uint64_t steps[2];                                                                                             \
-        ig_##type##_steps(steps, p);                                                                                   \
-        unpack_book(b, p, ig_##type##_entry, ig_##type##_signs, steps, ig_f16_f32(ig_##type##_d(p)) * (unit), offset); \
+#define UNPACK_BOOK(TYPE, type, unit, offset, signs)                                                                  \
+    static void unpack_##type(block *b, const uint8_t *p) {                                                           \
+        uint64_t steps[2];                                                                                            \
+        ig_##type##_steps(steps, p);                                                                                  \
+        unpack_book(b, p, ig_##type##_entry, ig_##type##_signs, steps, ig_f16_f32(ig_##type##_d(p)) * (unit), offset, \
+                    signs);                                                                                           \
     }
 IG_BOOK_TYPES(UNPACK_BOOK)
 

@@ -171,15 +171,31 @@ static inline __m256i byte_masks(uint32_t bits) {
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
 }
 
+/* ig_even_signs() of a block. */
+static inline void even_signs(uint32_t signs[8]) {
+    const __m256i seven = _mm256_set1_epi32(0x7f), one = _mm256_set1_epi8(1);
+    __m256i raw = load32((const uint8_t *)signs), v = _mm256_and_si256(raw, seven);
+    v = _mm256_or_si256(v, _mm256_and_si256(_mm256_slli_epi32(raw, 1), _mm256_slli_epi32(seven, 8)));
+    v = _mm256_or_si256(v, _mm256_and_si256(_mm256_slli_epi32(raw, 2), _mm256_slli_epi32(seven, 16)));
+    v = _mm256_or_si256(v, _mm256_and_si256(_mm256_slli_epi32(raw, 3), _mm256_slli_epi32(seven, 24)));
+    __m256i odd = _mm256_xor_si256(v, _mm256_srli_epi32(v, 4));
+    odd = _mm256_xor_si256(odd, _mm256_srli_epi32(odd, 2));
+    odd = _mm256_and_si256(_mm256_xor_si256(odd, _mm256_srli_epi32(odd, 1)), one);
+    _mm256_storeu_si256((void *)signs, _mm256_or_si256(v, _mm256_slli_epi32(odd, 7)));
+}
+
 /* The codebook formats. */
 INLINE void load_book(super *w, const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs,
-                      const uint64_t steps[2], float d, const int offset) {
+                      const uint64_t steps[2], float d, const int offset, const ig_signs kind) {
+    uint32_t negative[8];
+    for (int i = 0; i < 8; i++) negative[i] = signs(p, i);
+    if (kind == IG_SIGNS_EVEN) even_signs(negative);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         __m256i v = _mm256_set_epi64x((long long)entry(p, 4 * i + 3), (long long)entry(p, 4 * i + 2),
                                       (long long)entry(p, 4 * i + 1), (long long)entry(p, 4 * i));
-        if (signs) {
-            __m256i mask = byte_masks(signs(p, i));
+        if (kind != IG_SIGNS_NONE) {
+            __m256i mask = byte_masks(negative[i]);
             v = _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
             v = _mm256_add_epi8(v, _mm256_set1_epi8((char)offset));
         }
@@ -188,11 +204,12 @@ INLINE void load_book(super *w, const uint8_t *p, ig_book_entry_fn entry, ig_boo
     scales_signed(w, _mm_set_epi64x((long long)steps[1], (long long)steps[0]), d, (float)offset);
 }
 
-#define LOAD_BOOK(TYPE, type, unit, offset)                                                                         \
-    static inline void load_##type(super *w, const uint8_t *p) {                                                    \
-        uint64_t steps[2];                                                                                          \
-        ig_##type##_steps(steps, p);                                                                                \
-        load_book(w, p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
+#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                                 \
+    static inline void load_##type(super *w, const uint8_t *p) {                                                   \
+        uint64_t steps[2];                                                                                         \
+        ig_##type##_steps(steps, p);                                                                               \
+        load_book(w, p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, \
+                  signs);                                                                                          \
     }
 IG_BOOK_TYPES(LOAD_BOOK)
 

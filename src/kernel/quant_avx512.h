@@ -240,7 +240,7 @@ static inline super load_q3_k(const uint8_t *p) {
 
 /* The codebook formats. */
 INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs, const uint64_t steps[2],
-                       float d, const int offset) {
+                       float d, const int offset, const ig_signs kind) {
     const __m512i zero = _mm512_set1_epi8((char)offset);
     super w;
 #pragma GCC unroll 4
@@ -249,8 +249,10 @@ INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_f
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) e[j] = (long long)entry(p, 8 * i + j);
         __m512i v = _mm512_set_epi64(e[7], e[6], e[5], e[4], e[3], e[2], e[1], e[0]);
-        if (signs) {
-            __mmask64 negative = signs(p, 2 * i) | (uint64_t)signs(p, 2 * i + 1) << 32;
+        if (kind != IG_SIGNS_NONE) {
+            uint32_t low = signs(p, 2 * i), high = signs(p, 2 * i + 1);
+            if (kind == IG_SIGNS_EVEN) low = ig_even_signs(low), high = ig_even_signs(high);
+            __mmask64 negative = low | (uint64_t)high << 32;
             v = _mm512_mask_sub_epi8(_mm512_add_epi8(zero, v), negative, zero, v);
         }
         w.code[i] = v;
@@ -261,12 +263,12 @@ INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_f
     return w;
 }
 
-#define LOAD_BOOK(TYPE, type, unit, offset)                                                                    \
-    static inline super load_##type(const uint8_t *p) {                                                        \
-        uint64_t steps[2];                                                                                     \
-        ig_##type##_steps(steps, p);                                                                           \
-        return load_book(p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), \
-                         offset);                                                                              \
+#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                                     \
+    static inline super load_##type(const uint8_t *p) {                                                                \
+        uint64_t steps[2];                                                                                             \
+        ig_##type##_steps(steps, p);                                                                                   \
+        return load_book(p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, \
+                         signs);                                                                                       \
     }
 IG_BOOK_TYPES(LOAD_BOOK)
 

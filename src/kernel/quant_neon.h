@@ -194,27 +194,29 @@ static inline void load_q3_k(block *w, const uint8_t *p) {
 
 /* The codebook formats. */
 INLINE void load_book(block *w, const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs,
-                      const uint64_t steps[2], float d, const int offset) {
+                      const uint64_t steps[2], float d, const int offset, const ig_signs kind) {
     const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
         int8x16_t v = vcombine_s8(vcreate_s8(entry(p, 2 * i)), vcreate_s8(entry(p, 2 * i + 1)));
-        if (!signs) {
+        if (kind == IG_SIGNS_NONE) {
             w->code[i] = vsubq_s8(v, vdupq_n_s8((int8_t)offset));
             continue;
         }
-        uint32_t of16 = signs(p, i / 2) >> 16 * (i % 2);
+        uint32_t of16 = kind == IG_SIGNS_EVEN ? ig_even_signs(signs(p, i / 2)) : signs(p, i / 2);
+        of16 >>= 16 * (i % 2);
         uint8x16_t set = vtstq_u8(vcombine_u8(vdup_n_u8((uint8_t)of16), vdup_n_u8((uint8_t)(of16 >> 8))), bits);
         w->code[i] = vbslq_s8(set, vnegq_s8(v), v);
     }
     put_scales16(w->scale, vcombine_s8(vcreate_s8(steps[0]), vcreate_s8(steps[1])), d);
 }
 
-#define LOAD_BOOK(TYPE, type, unit, offset)                                                                          \
-    static inline void load_##type(block *w, const uint8_t *p) {                                                     \
-        uint64_t steps[2];                                                                                           \
-        ig_##type##_steps(steps, p);                                                                                 \
-        load_book(w, p, ig_##type##_entry, ig_##type##_signs, steps, half_float(ig_##type##_d(p)) * (unit), offset); \
+#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                                  \
+    static inline void load_##type(block *w, const uint8_t *p) {                                                    \
+        uint64_t steps[2];                                                                                          \
+        ig_##type##_steps(steps, p);                                                                                \
+        load_book(w, p, ig_##type##_entry, ig_##type##_signs, steps, half_float(ig_##type##_d(p)) * (unit), offset, \
+                  signs);                                                                                           \
     }
 IG_BOOK_TYPES(LOAD_BOOK)
 
