@@ -23,18 +23,19 @@
 
 /* X(TYPE, type, unit, offset, signs): the largest magnitude is the offset. */
 #define IG_BOOK_TYPES(X)                           \
-    X(IQ1_S, iq1_s, 0.125f, 9, IG_SIGNS_NONE)      \
-    X(IQ1_M, iq1_m, 0.125f, 9, IG_SIGNS_NONE)      \
+    X(IQ1_S, iq1_s, 0.125f, 9, IG_SIGNS_EIGHTH)    \
+    X(IQ1_M, iq1_m, 0.125f, 9, IG_SIGNS_EIGHTH)    \
     X(IQ2_XXS, iq2_xxs, 0.125f, 43, IG_SIGNS_EVEN) \
     X(IQ2_XS, iq2_xs, 0.125f, 43, IG_SIGNS_EVEN)   \
     X(IQ2_S, iq2_s, 0.125f, 43, IG_SIGNS_ALL)      \
     X(IQ3_XXS, iq3_xxs, 0.25f, 62, IG_SIGNS_EVEN)  \
     X(IQ3_S, iq3_s, 1, 15, IG_SIGNS_ALL)
 
-/* Entries are codes already; the eighth sign of an entry is such that an even number is set; or all are stored. */
-typedef enum ig_signs { IG_SIGNS_NONE, IG_SIGNS_EVEN, IG_SIGNS_ALL } ig_signs;
+/* Of IQ1 they are those of an eighth, which is 1 of a code, by which numbers are more or less. Of the others they are
+ * the numbers' own: all are stored, or seven of eight, of which an even number is set. */
+typedef enum ig_signs { IG_SIGNS_EIGHTH, IG_SIGNS_EVEN, IG_SIGNS_ALL } ig_signs;
 
-/* Numbers of an entry, a byte each; those of IQ1 are codes, but for the eighth that all of them are moved by. */
+/* Numbers of an entry, a byte each; those of IQ1 are codes but for an eighth more or less. */
 extern const uint64_t ig_book_iq1[2048], ig_book_iq2_xxs[256], ig_book_iq2_xs[512], ig_book_iq2_s[1024];
 extern const uint32_t ig_book_iq3_xxs[256], ig_book_iq3_s[512];
 
@@ -90,27 +91,20 @@ static inline uint64_t ig_iq3_s_entry(const uint8_t *p, int k) {
 }
 static inline uint32_t ig_iq3_s_signs(const uint8_t *p, int g) { return ig_read_u32(p + 74 + 4 * g); }
 
-/* -1, 0 or 1 and an eighth more or less. */
-static inline uint64_t ig_iq1_entry(uint32_t index, bool is_less) {
-    return is_less ? ig_book_iq1[index] - IG_BYTES(1) : ig_book_iq1[index] + IG_BYTES(1);
-}
-
-/* d, indices[32]; of each 32 elements, in 16 bits, upper bits of four indices, the scale and which way they are moved
- */
+/* d, indices[32]; of each 32 elements, in 16 bits, upper bits of four indices, the scale and the sign of an eighth */
 static inline uint64_t ig_iq1_s_entry(const uint8_t *p, int k) {
-    uint32_t of32 = ig_book_word(p + 34 + k / 4 * 2), high = of32 >> 3 * (k % 4) & 7;
-    return ig_iq1_entry(p[2 + k] | high << 8, of32 & 0x8000);
+    return ig_book_iq1[p[2 + k] | (ig_book_word(p + 34 + k / 4 * 2) << 8 >> 3 * (k % 4) & 0x700)];
 }
+static inline uint32_t ig_iq1_s_signs(const uint8_t *p, int g) { return p[35 + 2 * g] & 0x80 ? UINT32_MAX : 0; }
 
-/* indices[32]; upper bits of indices and which way they are moved, 4 bits; in 16 bits each 4 bits of d above 4 scales
- */
+/* indices[32]; upper bits of indices and the sign of an eighth, 4 bits; in 16 bits each 4 bits of d above 4 scales */
 static inline uint64_t ig_iq1_m_entry(const uint8_t *p, int k) {
-    uint32_t high = (uint32_t)p[32 + k / 2] >> 4 * (k % 2);
-    return ig_iq1_entry(p[k] | (high & 7) << 8, high & 8);
+    return ig_book_iq1[p[k] | ((uint32_t)p[32 + k / 2] << 8 >> 4 * (k % 2) & 0x700)];
 }
-
-static inline uint32_t ig_iq1_s_signs(const uint8_t *p, int g) { return (void)p, (void)g, 0; }
-static inline uint32_t ig_iq1_m_signs(const uint8_t *p, int g) { return (void)p, (void)g, 0; }
+static inline uint32_t ig_iq1_m_signs(const uint8_t *p, int g) {
+    uint32_t v = ig_book_word(p + 32 + 2 * g) >> 3;
+    return ((v & 1) | (v << 4 & 0x100) | (v << 8 & 0x10000) | (v << 12 & 0x1000000)) * 255;
+}
 
 /* ---- scales ------------------------------------------------------------------------- */
 

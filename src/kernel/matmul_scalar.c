@@ -171,7 +171,8 @@ INLINE void unpack_book(block *b, const uint8_t *p, ig_book_entry_fn entry, ig_b
     for (int i = 0; i < 256; i++) {
         int v = (int)(entry(p, i / 8) >> 8 * (i % 8) & 255);
         uint32_t negative = kind == IG_SIGNS_EVEN ? ig_even_signs(signs(p, i / 32)) : signs(p, i / 32);
-        b->code[i] = (int8_t)(kind == IG_SIGNS_NONE ? v - offset : negative >> i % 32 & 1 ? -v : v);
+        bool is_less = negative >> i % 32 & 1;
+        b->code[i] = (int8_t)(kind == IG_SIGNS_EIGHTH ? v - offset + (is_less ? -1 : 1) : is_less ? -v : v);
     }
 }
 

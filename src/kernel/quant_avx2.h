@@ -194,12 +194,11 @@ INLINE void load_book(super *w, const uint8_t *p, ig_book_entry_fn entry, ig_boo
     for (int i = 0; i < 8; i++) {
         __m256i v = _mm256_set_epi64x((long long)entry(p, 4 * i + 3), (long long)entry(p, 4 * i + 2),
                                       (long long)entry(p, 4 * i + 1), (long long)entry(p, 4 * i));
-        if (kind != IG_SIGNS_NONE) {
-            __m256i mask = byte_masks(negative[i]);
-            v = _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
-            v = _mm256_add_epi8(v, _mm256_set1_epi8((char)offset));
-        }
-        w->code[i] = v;
+        __m256i mask = byte_masks(negative[i]), zero = _mm256_set1_epi8((char)offset);
+        if (kind == IG_SIGNS_EIGHTH)
+            w->code[i] = _mm256_add_epi8(v, _mm256_or_si256(mask, _mm256_set1_epi8(1)));
+        else
+            w->code[i] = _mm256_add_epi8(zero, _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask));
     }
     scales_signed(w, _mm_set_epi64x((long long)steps[1], (long long)steps[0]), d, (float)offset);
 }

@@ -241,7 +241,6 @@ static inline super load_q3_k(const uint8_t *p) {
 /* The codebook formats. */
 INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs, const uint64_t steps[2],
                        float d, const int offset, const ig_signs kind) {
-    const __m512i zero = _mm512_set1_epi8((char)offset);
     super w;
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
@@ -249,13 +248,12 @@ INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_f
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) e[j] = (long long)entry(p, 8 * i + j);
         __m512i v = _mm512_set_epi64(e[7], e[6], e[5], e[4], e[3], e[2], e[1], e[0]);
-        if (kind != IG_SIGNS_NONE) {
-            uint32_t low = signs(p, 2 * i), high = signs(p, 2 * i + 1);
-            if (kind == IG_SIGNS_EVEN) low = ig_even_signs(low), high = ig_even_signs(high);
-            __mmask64 negative = low | (uint64_t)high << 32;
-            v = _mm512_mask_sub_epi8(_mm512_add_epi8(zero, v), negative, zero, v);
-        }
-        w.code[i] = v;
+        uint32_t low = signs(p, 2 * i), high = signs(p, 2 * i + 1);
+        if (kind == IG_SIGNS_EVEN) low = ig_even_signs(low), high = ig_even_signs(high);
+        __mmask64 negative = low | (uint64_t)high << 32;
+        __m512i by = kind == IG_SIGNS_EIGHTH ? _mm512_set1_epi8(1) : v;
+        __m512i from = kind == IG_SIGNS_EIGHTH ? v : _mm512_set1_epi8((char)offset);
+        w.code[i] = _mm512_mask_sub_epi8(_mm512_add_epi8(from, by), negative, from, by);
     }
     __m512i s = _mm512_cvtepi8_epi32(_mm_set_epi64x((int64_t)steps[1], (int64_t)steps[0]));
     w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), _mm512_set1_ps(d));

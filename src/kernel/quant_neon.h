@@ -199,14 +199,14 @@ INLINE void load_book(block *w, const uint8_t *p, ig_book_entry_fn entry, ig_boo
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
         int8x16_t v = vcombine_s8(vcreate_s8(entry(p, 2 * i)), vcreate_s8(entry(p, 2 * i + 1)));
-        if (kind == IG_SIGNS_NONE) {
-            w->code[i] = vsubq_s8(v, vdupq_n_s8((int8_t)offset));
-            continue;
-        }
         uint32_t of16 = kind == IG_SIGNS_EVEN ? ig_even_signs(signs(p, i / 2)) : signs(p, i / 2);
         of16 >>= 16 * (i % 2);
         uint8x16_t set = vtstq_u8(vcombine_u8(vdup_n_u8((uint8_t)of16), vdup_n_u8((uint8_t)(of16 >> 8))), bits);
-        w->code[i] = vbslq_s8(set, vnegq_s8(v), v);
+        if (kind == IG_SIGNS_EIGHTH)
+            w->code[i] =
+                vaddq_s8(vsubq_s8(v, vdupq_n_s8((int8_t)offset)), vbslq_s8(set, vdupq_n_s8(-1), vdupq_n_s8(1)));
+        else
+            w->code[i] = vbslq_s8(set, vnegq_s8(v), v);
     }
     put_scales16(w->scale, vcombine_s8(vcreate_s8(steps[0]), vcreate_s8(steps[1])), d);
 }
