@@ -19,23 +19,27 @@ enum { IG_PART = 16 };
 /* Formats of floats, and of codes: elements and bytes of a block, and how far apart two parts lie that have bytes in
  * common. */
 #define IG_FLOAT_FORMATS(X) X(IG_TYPE_F32) X(IG_TYPE_F16) X(IG_TYPE_BF16)
-#define IG_CODE_FORMATS(X)                                                                       \
-    X(IG_TYPE_Q4_0, 32, 18, 1)                                                                   \
-    X(IG_TYPE_Q4_1, 32, 20, 1)                                                                   \
-    X(IG_TYPE_Q5_0, 32, 22, 1)                                                                   \
-    X(IG_TYPE_Q5_1, 32, 24, 1)                                                                   \
-    X(IG_TYPE_Q8_0, 32, 34, 1)                                                                   \
-    X(IG_TYPE_Q2_K, 256, 84, 2)                                                                  \
-    X(IG_TYPE_Q3_K, 256, 110, 2)                                                                 \
-    X(IG_TYPE_Q4_K, 256, 144, 2)                                                                 \
-    X(IG_TYPE_Q5_K, 256, 176, 2)                                                                 \
-    X(IG_TYPE_IQ1_S, 256, 50, 1)                                                                 \
-    X(IG_TYPE_IQ1_M, 256, 56, 1)                                                                 \
-    X(IG_TYPE_IQ2_XXS, 256, 66, 1)                                                               \
-    X(IG_TYPE_IQ2_XS, 256, 74, 1)                                                                \
-    X(IG_TYPE_IQ2_S, 256, 82, 1) X(IG_TYPE_IQ3_XXS, 256, 98, 1) X(IG_TYPE_IQ3_S, 256, 110, 1)    \
-        X(IG_TYPE_Q6_K, 256, 210, 4) X(IG_TYPE_IQ4_NL, 32, 18, 1) X(IG_TYPE_IQ4_XS, 256, 136, 1) \
-            X(IG_TYPE_MXFP4, 32, 17, 1)
+#define IG_CODE_FORMATS(X)         \
+    X(IG_TYPE_Q4_0, 32, 18, 1)     \
+    X(IG_TYPE_Q4_1, 32, 20, 1)     \
+    X(IG_TYPE_Q5_0, 32, 22, 1)     \
+    X(IG_TYPE_Q5_1, 32, 24, 1)     \
+    X(IG_TYPE_Q8_0, 32, 34, 1)     \
+    X(IG_TYPE_Q2_K, 256, 84, 2)    \
+    X(IG_TYPE_Q3_K, 256, 110, 2)   \
+    X(IG_TYPE_Q4_K, 256, 144, 2)   \
+    X(IG_TYPE_Q5_K, 256, 176, 2)   \
+    X(IG_TYPE_IQ1_S, 256, 50, 1)   \
+    X(IG_TYPE_IQ1_M, 256, 56, 1)   \
+    X(IG_TYPE_IQ2_XXS, 256, 66, 1) \
+    X(IG_TYPE_IQ2_XS, 256, 74, 1)  \
+    X(IG_TYPE_IQ2_S, 256, 82, 1)   \
+    X(IG_TYPE_IQ3_XXS, 256, 98, 1) \
+    X(IG_TYPE_IQ3_S, 256, 110, 1)  \
+    X(IG_TYPE_Q6_K, 256, 210, 4)   \
+    X(IG_TYPE_IQ4_NL, 32, 18, 1)   \
+    X(IG_TYPE_IQ4_XS, 256, 136, 1) \
+    X(IG_TYPE_MXFP4, 32, 17, 1)
 
 typedef struct ig_part {
     uint32_t code[4]; /* four codes each, the first in the lowest byte */
