@@ -7,7 +7,8 @@ from .core import OUT, Claim, Experiment, Plot, command, grouped, mean, perplexi
 
 QUICK_TASKS = ("niah_single_2", "niah_multikey_2", "niah_multikey_3", "vt", "kv_retrieval", "pass_key")
 TASKS = ("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
-         "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "kv_retrieval", "pass_key", "records", "multi_turn")
+         "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "kv_retrieval", "pass_key", "records", "multi_turn",
+         "facts_1", "facts_2", "number_string", "math_find", "code_run")
 
 
 def ruler_commands(s):

@@ -82,9 +82,10 @@ const ig_cli_verb ig_cli_verbs[] = {
      "with dense attention up to its last token; this one and the choices go through the policy token by token.\n\n"
      "Needles in a text: the answer is generated greedily and must begin with what is expected, or with \"answers\" "
      "hold\n"
-     "all of it, or any (\"match\"). The last 8 tokens of the prompt and the answer go through the policy, or the "
-     "whole\n"
-     "question where it is apart from the context. A context may have several \"questions\", asked in turn.\n\n"
+     "all of it, or any, or have the one as its first number (\"match\": all, any, number). The last 8 tokens of the "
+     "prompt\n"
+     "and the answer go through the policy, or the whole question where it is apart from the context. A context may\n"
+     "have several \"questions\", asked in turn.\n\n"
      "  infinigen eval -m smollm2-135m --task tasks/piqa.jsonl --shots 5 --shots-file fewshot/piqa.jsonl",
      ig_cli_eval},
     {IG_VERB_TASKS,
@@ -109,7 +110,12 @@ const ig_cli_verb ig_cli_verbs[] = {
      "  kv_retrieval     a value of a JSON object of long codes\n"
      "  pass_key         a pass key in lines that are all the same\n"
      "  records          all records of a text, as JSON\n"
-     "  multi_turn       five numbers in a text, asked for in turn\n\n"
+     "  multi_turn       five numbers in a text, asked for in turn\n"
+     "  facts_1          a fact about one of many people\n"
+     "  facts_2          a fact about the person to whom one of many is married\n"
+     "  number_string    as pass_key, ten digits in pairs\n"
+     "  math_find        the second largest of a list of numbers, the median and their like\n"
+     "  code_run         what a function gives that calls others, up to ten deep\n\n"
      "  infinigen tasks -m smollm2-135m -c 2048,4096 -n 10 -o tasks.jsonl\n"
      "  infinigen eval -m smollm2-135m --task tasks.jsonl --kv-policy full,infinigen",
      ig_cli_tasks},

@@ -64,6 +64,11 @@ static const ig_eval_recipe recipes[] = {
      .n_keys = 10,
      .n_values = 1,
      .n_asked = 5},
+    {.name = "facts_1", .build = ig_eval_build_facts, .match = "any", .least = 1},
+    {.name = "facts_2", .build = ig_eval_build_facts, .match = "any", .least = 1, .harder = true},
+    {.name = "number_string", .build = ig_eval_build_pass_key, .least = 1, .sweeps = true, .harder = true},
+    {.name = "math_find", .build = ig_eval_build_find, .match = "number", .least = 4},
+    {.name = "code_run", .build = ig_eval_build_calls, .match = "number", .least = 20},
 };
 
 enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };
@@ -74,12 +79,21 @@ const char *ig_eval_make_name(size_t i) { return i < N_RECIPES ? recipes[i].name
 
 void ig_eval_sample_ask(ig_eval_sample *s, const char *question, const char *prefix, json_t *answers, int max_tokens) {
     json_t *turn = json_pack("{s:s, s:s, s:o, s:s, s:i}", "question", question, "answer_prefix", prefix, "answers",
-                             answers, "match", "all", "max_tokens", max_tokens);
+                             answers, "match", s->recipe->match ? s->recipe->match : "all", "max_tokens", max_tokens);
     if (!turn || json_array_append_new(s->turns, turn) != 0) s->no_memory = true;
 }
 
 double ig_eval_sample_depth(const ig_eval_sample *s) {
     return s->o->n_all > 1 ? (double)s->o->i_sample / (double)(s->o->n_all - 1) : 0.5;
+}
+
+uint32_t *ig_eval_sample_names(ig_eval_sample *s, size_t n, bool syllables) {
+    uint32_t *names = syllables ? ig_eval_syllable_names(&s->random, n) : ig_eval_names(&s->random, n);
+    if (!names && n > IG_EVAL_SYLLABLES)
+        s->status = ig_text_fail(s->err, IG_E_LIMIT, "%s: there are no %zu different names", s->recipe->name, n);
+    else if (!names)
+        s->no_memory = true;
+    return names;
 }
 
 /* ---- one build ----------------------------------------------------------------- */
@@ -126,12 +140,12 @@ static void drop(built *b) {
 static ig_status build(built *out, const ig_eval_recipe *recipe, const ig_eval_make_options *o, int n, ig_error *err) {
     char start[128];
     size_t n_context = 0;
-    ig_eval_sample s = {.o = o, .n = n, .turns = json_array(), .err = err};
+    ig_eval_sample s = {.recipe = recipe, .o = o, .n = n, .turns = json_array(), .err = err};
     *out = (built){.turns = s.turns};
     snprintf(start, sizeof start, "%s/%d/%d/%d", recipe->name, o->length, o->i_sample, o->seed);
     s.random = ig_eval_random_of(start);
     s.context = open_memstream(&out->context, &n_context);
-    if (s.context) recipe->build(&s, recipe);
+    if (s.context) recipe->build(&s);
     if (s.context && fclose(s.context) != 0) s.no_memory = true;
     if (!s.context || !s.turns || s.no_memory)
         s.status = ig_text_fail(err, IG_E_MEMORY, "%s: out of memory for %d units of filler", recipe->name, n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Made tasks whose whole context counts: words to be counted, pairs of codes,
- * and records to be written down again.
+ * Made tasks whose context is one list: words to be counted, pairs of codes,
+ * numbers to be compared, and functions that call each other.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -9,14 +9,10 @@
 
 #include "eval/make_parts.h"
 
-enum { COMMON = 10, COMMON_TOKENS = 120, FREQUENT_TOKENS = 50, VALUE_TOKENS = 50, FIELDS = 5 };
+enum { COMMON = 10, COMMON_TOKENS = 120, FREQUENT_TOKENS = 50, VALUE_TOKENS = 50, NUMBER_TOKENS = 12 };
 
 /* Below this many tokens words come less often. (RULER: 4096, with words of fewer tokens.) */
 enum { SHORT_TOKENS = 8192 };
-
-static void fail_names(ig_eval_sample *s, const ig_eval_recipe *recipe, size_t n) {
-    s->status = ig_text_fail(s->err, IG_E_LIMIT, "%s: there are no %zu different names", recipe->name, n);
-}
 
 /* ---- common words -------------------------------------------------------------------- */
 
@@ -46,17 +42,11 @@ static const char common_task[] =
 static const char common_question[] = "\nQuestion: Which 10 words come most often in the list above?";
 static const char common_prefix[] = " Answer: The 10 words that come most often in the list are:";
 
-void ig_eval_build_common(ig_eval_sample *s, const ig_eval_recipe *recipe) {
+void ig_eval_build_common(ig_eval_sample *s) {
     bool is_short = s->o->length < (int64_t)SHORT_TOKENS * s->o->token_units;
     size_t n_example = is_short ? 20 : 40, n_words = COMMON + (size_t)s->n;
-    uint32_t *names = ig_eval_names(&s->random, n_example + n_words);
-    if (!names) {
-        if (n_example + n_words > IG_EVAL_SYLLABLES)
-            fail_names(s, recipe, n_example + n_words);
-        else
-            s->no_memory = true;
-        return;
-    }
+    uint32_t *names = ig_eval_sample_names(s, n_example + n_words, false);
+    if (!names) return;
     const uint32_t *own = names + n_example;
     char word[IG_EVAL_NAME_BYTES];
     fputs(common_task, s->context);
@@ -84,11 +74,10 @@ static size_t times_of_rank(size_t n, size_t k) {
     return (size_t)((uint64_t)n * 1000000 / ((uint64_t)k * k * 1644934));
 }
 
-void ig_eval_build_frequent(ig_eval_sample *s, const ig_eval_recipe *recipe) {
+void ig_eval_build_frequent(ig_eval_sample *s) {
     size_t n = (size_t)s->n, vocabulary = (size_t)(s->o->length / s->o->token_units) / 50, n_list = 0;
     uint64_t first = ig_eval_random_below(&s->random, UINT64_C(1) << 40);
     uint32_t *list = malloc(n * sizeof *list);
-    (void)recipe;
     if (!list) {
         s->no_memory = true;
         return;
@@ -122,10 +111,9 @@ void ig_eval_build_frequent(ig_eval_sample *s, const ig_eval_recipe *recipe) {
 
 /* ---- pairs of codes ---------------------------------------------------------------------- */
 
-void ig_eval_build_pairs(ig_eval_sample *s, const ig_eval_recipe *recipe) {
+void ig_eval_build_pairs(ig_eval_sample *s) {
     char key[37], value[37], asked[37] = "", expected[37] = "", question[128];
     int at = (int)(ig_eval_sample_depth(s) * (s->n - 1) + 0.5);
-    (void)recipe;
     fputs(
         "The JSON object below has keys and their values. Give the value of the key that is named after it.\n\n"
         "JSON data:\n{",
@@ -143,113 +131,102 @@ void ig_eval_build_pairs(ig_eval_sample *s, const ig_eval_recipe *recipe) {
     ig_eval_sample_ask(s, question, "\nThe value of this key is:", json_pack("[s]", expected), VALUE_TOKENS);
 }
 
-/* ---- records ------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------------ */
 
-static const char *const field_names[FIELDS] = {"name", "town", "firm", "number", "telephone"};
-static const char *const first_names[] = {"Ada",  "Boris", "Clara", "David", "Edith", "Felix", "Greta", "Hugo",
-                                          "Irma", "Jonas", "Karin", "Louis", "Marta", "Nils",  "Olga",  "Peter"};
+enum { NUMBERS = 100 };
 
-typedef struct record {
-    char fields[FIELDS][48];
-} record;
-
-/* With three names of its own: no field of one record is a field of another. */
-static void draw_record(record *out, ig_eval_sample *s, const uint32_t names[3], int i) {
-    char word[3][IG_EVAL_NAME_BYTES];
-    for (int k = 0; k < 3; k++) {
-        ig_eval_name(word[k], names[k]);
-        word[k][0] = (char)(word[k][0] - 'a' + 'A');
+/* The number of that rank, from 0, among the different ones: from the least up, or from the greatest down. */
+static int find_rank(const int times[NUMBERS], int rank, bool from_greatest) {
+    int found = -1;
+    for (int i = 0; i < NUMBERS; i++) {
+        int number = from_greatest ? NUMBERS - 1 - i : i;
+        if (!times[number]) continue;
+        found = number;
+        if (rank-- == 0) break;
     }
-    snprintf(out->fields[0], sizeof out->fields[0], "%s %s", first_names[ig_eval_random_below(&s->random, 16)],
-             word[0]);
-    snprintf(out->fields[1], sizeof out->fields[1], "%s", word[1]);
-    snprintf(out->fields[2], sizeof out->fields[2], "%s", word[2]);
-    /* The first digits count the records, the last ones are drawn. */
-    snprintf(out->fields[3], sizeof out->fields[3], "%d%02d", 1000 + i, (int)ig_eval_random_below(&s->random, 100));
-    snprintf(out->fields[4], sizeof out->fields[4], "0%d-%04d", 200 + (int)ig_eval_random_below(&s->random, 700), i);
+    return found;
 }
 
-static void put_prose(FILE *f, const record *r, uint64_t form) {
-    const char *name = r->fields[0], *town = r->fields[1], *firm = r->fields[2], *number = r->fields[3],
-               *telephone = r->fields[4];
-    if (form == 0)
-        fprintf(f, "%s lives in %s and works for %s. The staff number is %s, and the telephone %s.\n", name, town, firm,
-                number, telephone);
-    else if (form == 1)
-        fprintf(f, "At %s, staff number %s belongs to %s of %s, whose telephone is %s.\n", firm, number, name, town,
-                telephone);
-    else
-        fprintf(f, "Call %s to reach %s, number %s on the staff of %s, at home in %s.\n", telephone, name, number, firm,
-                town);
+/* The one in the middle of all, of which there are an odd number. */
+static int find_median(const int times[NUMBERS], int n) {
+    int number = 0;
+    for (int before = times[0]; before <= n / 2; before += times[number]) number++;
+    return number;
 }
 
-static void put_json_list(FILE *f, const record *r, int n) {
+/* Numbers from 0 to 99, one end of which is drawn from the outer fifth. What is asked goes through the samples. */
+void ig_eval_build_find(ig_eval_sample *s) {
+    static const char *const asked[] = {"largest",         "second largest", "third largest", "smallest",
+                                        "second smallest", "third smallest", "median"};
+    enum { MEDIAN = 6, FIFTH = NUMBERS / 5 };
+    int kind = s->o->i_sample % (MEDIAN + 1), n = 2 * s->n + 1, times[NUMBERS] = {0};
+    bool least_drawn = kind >= 3 && kind < MEDIAN;
+    int drawn = (int)ig_eval_random_below(&s->random, FIFTH), least = least_drawn ? drawn : 0;
+    char question[160], prefix[64];
+    fputs("Below is a list of numbers. You will be asked for one of them afterwards.\n[", s->context);
     for (int i = 0; i < n; i++) {
-        fputs(i ? ", {" : "{", f);
-        for (int k = 0; k < FIELDS; k++) fprintf(f, "%s\"%s\": \"%s\"", k ? ", " : "", field_names[k], r[i].fields[k]);
-        fputs("}", f);
+        int number = least + (int)ig_eval_random_below(&s->random, (uint64_t)(NUMBERS - drawn));
+        fprintf(s->context, "%s%d", i ? ", " : "", number);
+        times[number]++;
     }
-    fputs("]", f);
+    fputs("]\n", s->context);
+    int answer = kind == MEDIAN ? find_median(times, n) : find_rank(times, kind % 3, kind < 3);
+    snprintf(question, sizeof question, "\nQuestion: What is the %s number in the list above?%s", asked[kind],
+             kind == MEDIAN ? "" : " A number that comes several times counts once.");
+    snprintf(prefix, sizeof prefix, " Answer: The %s number in the list is", asked[kind]);
+    ig_eval_sample_ask(s, question, prefix, json_pack("[o]", json_sprintf("%d", answer)), NUMBER_TOKENS);
 }
 
-/* NULL: no memory, or too many for different names. */
-static record *draw_records(ig_eval_sample *s, int n) {
-    uint32_t *names = ig_eval_syllable_names(&s->random, 3 * (size_t)n);
-    record *r = names ? malloc((size_t)n * sizeof *r) : NULL;
-    for (int i = 0; r && i < n; i++) draw_record(&r[i], s, names + 3 * i, i);
-    free(names);
-    return r;
+/* ---- functions ------------------------------------------------------------------------------ */
+
+typedef struct function {
+    int name, calls, adds; /* calls: -1 in the last layer */
+} function;
+
+/* The first of the n functions that stand in that layer of so many. */
+static int layer_begin(int n, int layer, int n_layers) { return (int)(((int64_t)n * layer + n_layers - 1) / n_layers); }
+
+/* 2, 4, ..., 10 layers, by the number of the sample; each function calls one of the next layer. */
+static void draw_functions(function *f, ig_eval_sample *s, const uint32_t *names) {
+    int n_layers = 2 + s->o->i_sample % 5 * 2;
+    for (int layer = 0; layer < n_layers; layer++) {
+        int next = layer_begin(s->n, layer + 1, n_layers), n_next = layer_begin(s->n, layer + 2, n_layers) - next;
+        for (int i = layer_begin(s->n, layer, n_layers); i < next; i++) {
+            f[i].name = (int)names[i];
+            f[i].adds = (int)ig_eval_random_below(&s->random, 30) - 12;
+            f[i].calls = layer + 1 < n_layers ? next + (int)ig_eval_random_below(&s->random, (uint64_t)n_next) : -1;
+        }
+    }
 }
 
-static const char records_task[] = "Each line below is about one person.\n\n";
-static const char records_question[] =
-    "\nWrite down all persons above in their order, as a JSON array with the fields name, town, firm, number and "
-    "telephone.";
-
-static void put_people(ig_eval_sample *s, const record *r, int n) {
-    fputs(records_task, s->context);
-    for (int i = 0; i < n; i++) put_prose(s->context, &r[i], ig_eval_random_below(&s->random, 3));
-}
-
-/* Tokens that the right answer takes, and an eighth more. */
-static int count_answer(ig_eval_sample *s, const record *r, int n) {
-    char *answer = NULL;
-    size_t n_answer = 0;
-    int64_t units = 0;
-    FILE *f = open_memstream(&answer, &n_answer);
-    if (f) put_json_list(f, r, n);
-    if (!f || fclose(f) != 0)
-        s->no_memory = true;
+static void put_function(FILE *out, const function *all, const function *f) {
+    fprintf(out, "def func_%d(x):\n    return ", f->name);
+    if (f->calls >= 0)
+        fprintf(out, "func_%d(x)", all[f->calls].name);
     else
-        units = s->o->count(s->o->user, answer, n_answer, s->err);
-    free(answer);
-    if (units < 0) s->status = s->err->status;
-    units /= s->o->token_units;
-    return (int)(units + units / 8 + 8);
+        fputs("x", out);
+    fprintf(out, " %c %d\n\n", f->adds < 0 ? '-' : '+', abs(f->adds));
 }
 
-/* An example of two records stands before. */
-void ig_eval_build_records(ig_eval_sample *s, const ig_eval_recipe *recipe) {
-    enum { EXAMPLE = 2 };
-    int n = s->n;
-    if (3 * (n + EXAMPLE) > IG_EVAL_SYLLABLES) {
-        fail_names(s, recipe, 3 * ((size_t)n + EXAMPLE));
-        return;
-    }
-    record *r = draw_records(s, EXAMPLE + n);
-    if (!r) {
+void ig_eval_build_calls(ig_eval_sample *s) {
+    char question[64], prefix[64];
+    size_t n = (size_t)s->n;
+    uint32_t *names = ig_eval_random_draw(&s->random, n, n), *order = ig_eval_random_draw(&s->random, n, n);
+    function *all = malloc(n * sizeof *all);
+    if (names && order && all) {
+        draw_functions(all, s, names);
+        fputs("Below is a program. You will be asked for what one of its functions gives.\n\n", s->context);
+        for (size_t i = 0; i < n; i++) put_function(s->context, all, &all[order[i]]);
+        int n_asked = layer_begin(s->n, 1, 2 + s->o->i_sample % 5 * 2);
+        int asked = (int)ig_eval_random_below(&s->random, (uint64_t)n_asked);
+        int x = (int)ig_eval_random_below(&s->random, 21) - 10, y = x;
+        for (int i = asked; i >= 0; i = all[i].calls) y += all[i].adds;
+        snprintf(question, sizeof question, "Question: What is the value of func_%d(%d)?", all[asked].name, x);
+        snprintf(prefix, sizeof prefix, " Answer: The value of func_%d(%d) is", all[asked].name, x);
+        ig_eval_sample_ask(s, question, prefix, json_pack("[o]", json_sprintf("%d", y)), NUMBER_TOKENS);
+    } else
         s->no_memory = true;
-        return;
-    }
-    put_people(s, r, EXAMPLE);
-    fprintf(s->context, "%s\n[", records_question);
-    put_json_list(s->context, r, EXAMPLE);
-    fputs("\n\n", s->context);
-    put_people(s, r + EXAMPLE, n);
-    json_t *expected = json_array();
-    for (int i = 0; i < n * FIELDS; i++)
-        json_array_append_new(expected, json_sprintf("\"%s\": \"%s\"", field_names[i % FIELDS],
-                                                     r[EXAMPLE + i / FIELDS].fields[i % FIELDS]));
-    ig_eval_sample_ask(s, records_question, "\n[", expected, count_answer(s, r + EXAMPLE, n));
-    free(r);
+    free(all);
+    free(order);
+    free(names);
 }

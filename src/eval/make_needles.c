@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Made tasks that hide a few lines in filler: needles, turns, the pass key,
- * and chains of variables.
+ * Made tasks that hide a few lines in filler: needles, turns, the pass
+ * key, a sequence of digits, and chains of variables.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -103,42 +103,24 @@ static void draw_value(char out[WORD_BYTES], ig_eval_sample *s, bool uuid) {
         snprintf(out, WORD_BYTES, "%d", 1000000 + (int)ig_eval_random_below(&s->random, 9000000));
 }
 
-static void write_needle(char *out, size_t cap, const ig_eval_recipe *recipe, const char *key, const char *value) {
-    snprintf(out, cap, "The secret %s for %s is %s.", recipe->uuid_values ? "code" : "number", key, value);
+static void write_needle(char *out, size_t cap, const ig_eval_sample *s, const char *key, const char *value) {
+    snprintf(out, cap, "The secret %s for %s is %s.", s->recipe->uuid_values ? "code" : "number", key, value);
 }
 
-/* Keys of a sample, no two alike. */
-typedef struct keys {
-    const ig_eval_recipe *recipe;
-    uint32_t *names; /* NULL: uuids, each drawn when it is wanted */
-} keys;
-
-static bool open_keys(keys *k, ig_eval_sample *s, const ig_eval_recipe *recipe, size_t n) {
-    *k = (keys){recipe, NULL};
-    if (recipe->uuid_keys) return true;
-    if (n > IG_EVAL_SYLLABLES) {
-        s->status = ig_text_fail(s->err, IG_E_LIMIT, "%s: there are no %zu different names", recipe->name, n);
-        return false;
-    }
-    k->names = ig_eval_names(&s->random, n);
-    if (!k->names) s->no_memory = true;
-    return k->names != NULL;
-}
-
-static void get_key(char out[WORD_BYTES], const keys *k, ig_eval_sample *s, int i) {
-    if (k->names)
-        ig_eval_name(out, k->names[i]);
+/* Key number i of a sample, no two alike. Without names it is a uuid, drawn when it is wanted. */
+static void get_key(char out[WORD_BYTES], const uint32_t *names, ig_eval_sample *s, int i) {
+    if (names)
+        ig_eval_name(out, names[i]);
     else
         ig_eval_random_uuid(out, &s->random);
 }
 
 /* Another needle with a key of its own. */
 static void put_needle(ig_eval_sample *s, void *user, int i) {
-    const keys *k = user;
     char key[WORD_BYTES], value[WORD_BYTES], line[160];
-    get_key(key, k, s, k->recipe->n_keys + i);
-    draw_value(value, s, k->recipe->uuid_values);
-    write_needle(line, sizeof line, k->recipe, key, value);
+    get_key(key, user, s, s->recipe->n_keys + i);
+    draw_value(value, s, s->recipe->uuid_values);
+    write_needle(line, sizeof line, s, key, value);
     fputs(line, s->context);
 }
 
@@ -148,16 +130,20 @@ typedef struct needles {
     char keys[HIDDEN_MAX][WORD_BYTES], values[HIDDEN_MAX][WORD_BYTES]; /* values: as lines */
 } needles;
 
-static void hide_needles(needles *out, ig_eval_sample *s, const ig_eval_recipe *recipe) {
-    keys k;
+static void hide_needles(needles *out, ig_eval_sample *s) {
+    const ig_eval_recipe *recipe = s->recipe;
+    uint32_t *names = NULL;
     int n_lines = recipe->n_keys * recipe->n_values;
     bool among_needles = recipe->haystack == IG_EVAL_NEEDLES;
-    if (!open_keys(&k, s, recipe, (size_t)recipe->n_keys + (among_needles ? (size_t)s->n : 0))) return;
-    for (int i = 0; i < recipe->n_keys; i++) get_key(out->keys[i], &k, s, i);
+    if (!recipe->uuid_keys) {
+        names = ig_eval_sample_names(s, (size_t)recipe->n_keys + (among_needles ? (size_t)s->n : 0), false);
+        if (!names) return;
+    }
+    for (int i = 0; i < recipe->n_keys; i++) get_key(out->keys[i], names, s, i);
     for (int i = 0; i < n_lines; i++) {
         char value[WORD_BYTES], line[sizeof out->lines[i].text];
         draw_value(value, s, recipe->uuid_values);
-        write_needle(line, sizeof line, recipe, out->keys[i / recipe->n_values], value);
+        write_needle(line, sizeof line, s, out->keys[i / recipe->n_values], value);
         memcpy(out->values[i], value, sizeof value);
         memcpy(out->lines[i].text, line, sizeof line);
     }
@@ -166,9 +152,9 @@ static void hide_needles(needles *out, ig_eval_sample *s, const ig_eval_recipe *
         hide_in_essay(s, out->lines, n_lines);
     } else {
         place_anywhere(s, out->lines, n_lines);
-        put_all(s, "\n", among_needles ? put_needle : put_noise, &k, out->lines, n_lines);
+        put_all(s, "\n", among_needles ? put_needle : put_noise, names, out->lines, n_lines);
     }
-    free(k.names);
+    free(names);
 }
 
 /* "a, b, c, and d" */
@@ -183,8 +169,8 @@ static void list_keys(char *out, size_t cap, const needles *hay, int n) {
 }
 
 /* Asks for the values of keys [first, first + n). */
-static void ask_for(ig_eval_sample *s, const ig_eval_recipe *recipe, const needles *hay, int first, int n,
-                    int max_tokens) {
+static void ask_for(ig_eval_sample *s, const needles *hay, int first, int n, int max_tokens) {
+    const ig_eval_recipe *recipe = s->recipe;
     char list[HIDDEN_MAX * WORD_BYTES], question[1024], prefix[1024];
     const char *what = recipe->uuid_values ? "code" : "number";
     needles asked = *hay;
@@ -204,7 +190,8 @@ static void ask_for(ig_eval_sample *s, const ig_eval_recipe *recipe, const needl
     ig_eval_sample_ask(s, question, prefix, answers, max_tokens);
 }
 
-static void introduce(ig_eval_sample *s, const ig_eval_recipe *recipe) {
+static void introduce(ig_eval_sample *s) {
+    const ig_eval_recipe *recipe = s->recipe;
     const char *what = recipe->uuid_values ? "code" : "number";
     if (recipe->n_asked * recipe->n_values == 1)
         fprintf(s->context,
@@ -218,35 +205,51 @@ static void introduce(ig_eval_sample *s, const ig_eval_recipe *recipe) {
                 what, what);
 }
 
-void ig_eval_build_needles(ig_eval_sample *s, const ig_eval_recipe *recipe) {
+void ig_eval_build_needles(ig_eval_sample *s) {
     needles hay = {0};
-    introduce(s, recipe);
-    hide_needles(&hay, s, recipe);
-    ask_for(s, recipe, &hay, 0, recipe->n_asked, NEEDLE_TOKENS);
+    introduce(s);
+    hide_needles(&hay, s);
+    ask_for(s, &hay, 0, s->recipe->n_asked, NEEDLE_TOKENS);
 }
 
-void ig_eval_build_turns(ig_eval_sample *s, const ig_eval_recipe *recipe) {
+void ig_eval_build_turns(ig_eval_sample *s) {
     needles hay = {0};
-    introduce(s, recipe);
-    hide_needles(&hay, s, recipe);
-    for (int i = 0; i < recipe->n_asked; i++) ask_for(s, recipe, &hay, i, 1, TURN_TOKENS);
+    introduce(s);
+    hide_needles(&hay, s);
+    for (int i = 0; i < s->recipe->n_asked; i++) ask_for(s, &hay, i, 1, TURN_TOKENS);
 }
 
 /* ---- pass key ------------------------------------------------------------------------ */
 
-void ig_eval_build_pass_key(ig_eval_sample *s, const ig_eval_recipe *recipe) {
-    char key[WORD_BYTES];
+/* Five digits; or five that differ from their neighbours, each twice, which are harder to repeat. */
+static void draw_digits(char out[WORD_BYTES], ig_eval_sample *s) {
+    int digit = 0;
+    if (!s->recipe->harder) {
+        snprintf(out, WORD_BYTES, "%d", 10000 + (int)ig_eval_random_below(&s->random, 90000));
+        return;
+    }
+    for (int i = 0; i < 5; i++) {
+        digit = (digit + 1 + (int)ig_eval_random_below(&s->random, 9)) % 10;
+        out[2 * i] = out[2 * i + 1] = (char)('0' + digit);
+    }
+    out[10] = 0;
+}
+
+void ig_eval_build_pass_key(ig_eval_sample *s) {
+    const char *what = s->recipe->harder ? "sequence of digits" : "pass key";
+    char key[WORD_BYTES], question[64], prefix[64];
     hidden line;
-    (void)recipe;
-    snprintf(key, sizeof key, "%d", 10000 + (int)ig_eval_random_below(&s->random, 90000));
-    snprintf(line.text, sizeof line.text, "The pass key is %s. Keep it in mind: %s is the pass key.", key, key);
+    draw_digits(key, s);
+    snprintf(line.text, sizeof line.text, "The %s is %s. Keep it in mind: %s is the %s.", what, key, key, what);
     line.before = (int64_t)(ig_eval_sample_depth(s) * s->n + 0.5);
     fputs(
         "One thing in the text below matters, and all the rest does not. Find it and keep it in mind: you will be "
         "asked for it afterwards.\n",
         s->context);
     hide_in_noise(s, &line, 1);
-    ig_eval_sample_ask(s, "\nWhat is the pass key?", " The pass key is", json_pack("[s]", key), PASS_KEY_TOKENS);
+    snprintf(question, sizeof question, "\nWhat is the %s?", what);
+    snprintf(prefix, sizeof prefix, " The %s is", what);
+    ig_eval_sample_ask(s, question, prefix, json_pack("[s]", key), PASS_KEY_TOKENS);
 }
 
 /* ---- chains of variables --------------------------------------------------------------- */
@@ -289,12 +292,11 @@ static const char chain_task[] =
     "In the text below names are given a value, some of them by way of other names. Keep track of which name has which "
     "value.\n\n";
 
-void ig_eval_build_chain(ig_eval_sample *s, const ig_eval_recipe *recipe) {
+void ig_eval_build_chain(ig_eval_sample *s) {
     enum { EXAMPLE_LINES = 5 };
     chain example, c;
     char question[256], prefix[256];
     int n = s->n;
-    (void)recipe;
     draw_chain(&example, s, 3);
     draw_chain(&c, s, 5);
     fputs(chain_task, s->context);

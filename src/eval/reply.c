@@ -71,8 +71,21 @@ typedef struct found {
     int n;
 } found;
 
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* Whether the first number of the text is that one; true is returned once a character stands behind the number. */
+static bool judge_number(ig_eval_reply *reply, const char *wanted) {
+    size_t begin = 0, end, n = strlen(wanted);
+    while (begin < reply->n_text && !is_digit(reply->text[begin])) begin++;
+    for (end = begin; end < reply->n_text && is_digit(reply->text[end]);) end++;
+    if (begin && begin < end && reply->text[begin - 1] == '-') begin--;
+    reply->score = end - begin == n && memcmp(reply->text + begin, wanted, n) == 0;
+    return end < reply->n_text;
+}
+
 /* Looks at what was added from `before` on; true once nothing more can change the score. */
 static bool judge(ig_eval_reply *reply, found *f, const ig_eval_turn *turn, size_t before) {
+    if (turn->match == IG_EVAL_NUMBER) return judge_number(reply, turn->answers[0]);
     if (turn->match == IG_EVAL_BEGIN && turn->n_answers) {
         size_t n = strlen(turn->answers[0]), common = n < reply->n_text ? n : reply->n_text;
         bool begins = common == 0 || memcmp(reply->text, turn->answers[0], common) == 0;

@@ -117,6 +117,12 @@ static ig_status make_answers(ig_eval_turn *turn, const line_reader *r, size_t n
     return IG_OK;
 }
 
+/* Digits, with a '-' before them or none. */
+static bool is_number(const char *text) {
+    text += *text == '-';
+    return *text && strspn(text, "0123456789") == strlen(text);
+}
+
 /* "answers" and "match" */
 static ig_status read_answers(ig_eval_turn *turn, const line_reader *r, json_t *list) {
     static const char why[] = "is not an array of 1 to 100000 strings that are not empty";
@@ -132,9 +138,15 @@ static ig_status read_answers(ig_eval_turn *turn, const line_reader *r, json_t *
         turn->answers[i] = json_string_value(item);
     }
     status = get_optional_text(&match, r, "match");
-    turn->match = strcmp(match, "any") == 0 ? IG_EVAL_ANY : IG_EVAL_ALL;
-    if (!status && *match && strcmp(match, "any") != 0 && strcmp(match, "all") != 0)
-        status = refuse(r, "match", "is neither \"all\" nor \"any\"");
+    turn->match = IG_EVAL_ALL;
+    if (strcmp(match, "any") == 0)
+        turn->match = IG_EVAL_ANY;
+    else if (strcmp(match, "number") == 0)
+        turn->match = IG_EVAL_NUMBER;
+    else if (!status && *match && strcmp(match, "all") != 0)
+        status = refuse(r, "match", "is none of \"all\", \"any\" and \"number\"");
+    if (!status && turn->match == IG_EVAL_NUMBER && (turn->n_answers > 1 || !is_number(turn->answers[0])))
+        status = refuse(r, "answers", "is not one whole number, as \"match\" says");
     return status ? status
                   : get_number(&turn->max_tokens, r, "max_tokens", 1, IG_EVAL_ANSWER_TOKENS_MAX, ANSWER_TOKENS);
 }

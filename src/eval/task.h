@@ -9,8 +9,9 @@
  *   {"context": "...", "question": "...", "answers": ["...", "..."]}  what answers must hold
  *
  * A file may mix lines of the last two, whose answers are generated. All of
- * them may say "answers" with "match" ("all" of them, as is the default, or
- * "any"), or "answer", which the output must begin with; "max_tokens";
+ * them may say "answers" with "match" ("all" of them, as is the default, "any",
+ * or "number": the first number of the output), or "answer", which the output
+ * must begin with; "max_tokens";
  * "answer_prefix". A context may have "questions" instead, objects with these
  * keys that are asked in turn. A line that names "max_tokens" alone expects
  * nothing: its answers are only compared with each other.
@@ -35,9 +36,10 @@ typedef struct ig_eval_option {
 
 /* What an answer must do. */
 typedef enum ig_eval_match {
-    IG_EVAL_BEGIN, /* begin with the one string, blanks aside */
-    IG_EVAL_ALL,   /* hold the strings, case ignored; the score is the share that it holds */
-    IG_EVAL_ANY,   /* hold one of them */
+    IG_EVAL_BEGIN,  /* begin with the one string, blanks aside */
+    IG_EVAL_ALL,    /* hold the strings, case ignored; the score is the share that it holds */
+    IG_EVAL_ANY,    /* hold one of them */
+    IG_EVAL_NUMBER, /* the first number that it holds is the one string */
 } ig_eval_match;
 
 enum { IG_EVAL_TURNS_MAX = 256, IG_EVAL_ANSWER_TOKENS_MAX = 1 << 20 };

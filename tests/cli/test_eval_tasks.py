@@ -54,6 +54,19 @@ def test_case_is_ignored(program, model, tmp_path):
     assert [x["score"] for x in lines] == [1, 0] and report["accuracy"] == 0.5
 
 
+def test_the_first_number(program, model, tmp_path):
+    """It must be the whole number, whatever stands before it; its sign counts."""
+    counted, below = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19", "-1 -2 -3 -4 -5 -6 -7 -8 -9 -10 -11 -12 -13"
+    rows = [{"prompt": prompt, "answers": [a], "match": "number", "max_tokens": n} for prompt, a, n in (
+        (counted, "20", 9), (counted, "2", 9), (counted, "-20", 9), (counted, "21", 9), (counted, "20", 3), (counted, "2", 1),
+        (below, "-14", 9), (below, "14", 9))]
+    report, lines = ask(program, model, tmp_path, rows, "--kv-policy", "full")
+    assert lines[0]["text"].split()[0] == "20", "the model counts on"
+    assert [x["score"] for x in lines] == [1, 0, 0, 0, 1, 0, 1, 0] and report["accuracy"] == 3 / 8
+    # It ends at what stands behind the number, or where no more may come.
+    assert lines[0]["text"] == lines[1]["text"] and lines[0]["text"].strip() == "20" and lines[0]["tokens_generated"] < 6
+
+
 def test_what_goes_through_the_policy(program, tiny_model, tmp_path):
     """The whole question where it is apart, the last 8 tokens of a prompt, and what --dense-prefix says."""
     question, policy = "And what comes after that, I wonder?", ["--kv-policy", "quest", "--kv-budget", 24, *SMALL]
@@ -238,6 +251,10 @@ def test_long_generations(program, tiny_model, tmp_path):
     ({"context": "c"}, '"question" is missing'),
     ({"context": "c", "question": "q", "answers": "a"}, '"answers" is not an array of 1 to 100000 strings'),
     ({"context": "c", "questions": [{"question": "q", "answers": ["a"], "match": 7}]}, '"match" is not a string'),
+    ({"prompt": "p", "answers": ["a"], "match": "some"}, '"match" is none of "all", "any" and "number"'),
+    ({"prompt": "p", "answers": ["1a"], "match": "number"}, '"answers" is not one whole number, as "match" says'),
+    ({"prompt": "p", "answers": ["1", "2"], "match": "number"}, '"answers" is not one whole number, as "match" says'),
+    ({"prompt": "p", "answers": ["-"], "match": "number"}, '"answers" is not one whole number, as "match" says'),
     ({"prompt": "p", "answers": ["a"], "max_tokens": 10**7}, '"max_tokens" is not a whole number from 1 to 1048576'),
     ({"prompt": "p", "answers": ["a"], "task": "\x1b[2J"}, '"task" is not a word of 1 to 64 ASCII characters'),
 ])

@@ -12,7 +12,8 @@ from conftest import make_model, one_line
 
 RULER = ["niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
          "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe"]
-ALL = RULER + ["kv_retrieval", "pass_key", "records", "multi_turn"]
+ALL = RULER + ["kv_retrieval", "pass_key", "records", "multi_turn", "facts_1", "facts_2", "number_string", "math_find", "code_run"]
+MATCHES = {"facts_1": "any", "facts_2": "any", "math_find": "number", "code_run": "number"}    # the others: all
 NUMBER, UUID = r"[1-9][0-9]{6}", r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 
@@ -37,16 +38,19 @@ def test_every_task(program):
     lines = make(program, "-c", "9000,40000", "-n", 3)
     assert [(x["task"], x["length"]) for x in lines] == [(t, n) for t in ALL for n in (9000, 40000) for _ in range(3)]
     for line in lines:
-        assert line["unit"] == "characters" and all(t["match"] == "all" for t in turns_of(line))
+        assert line["unit"] == "characters" and all(t["match"] == MATCHES.get(line["task"], "all")
+                                                          for t in turns_of(line))
         assert size_of(line, 4) == line["size"] <= line["length"], line["task"]
         # The next unit of filler would not have fitted: a line, a word, a record and its answer.
         assert line["size"] > line["length"] - 700, line["task"]
         for turn in turns_of(line):
+            if line["task"] == "code_run":    # worked out below
+                continue
             assert turn["answers"] and all(a and a not in turn["question"] + turn["answer_prefix"] for a in turn["answers"])
             if line["task"] != "records":
                 assert all(a in line["context"] for a in turn["answers"]), line["task"]
     depths = {x["task"]: [y["depth"] for y in lines if y["task"] == x["task"]] for x in lines if "depth" in x}
-    assert depths == {"kv_retrieval": [0, 0.5, 1] * 2, "pass_key": [0, 0.5, 1] * 2}
+    assert depths == {t: [0, 0.5, 1] * 2 for t in ("kv_retrieval", "pass_key", "number_string")}
 
 
 def test_lengths_are_of_tokens(program, tmp_path):
@@ -121,9 +125,58 @@ def test_pairs_records_turns(program):
         assert len(set(asked)) == 5 and line["context"].count("The secret number for ") == 10
         for key, turn in zip(asked, line["questions"]):
             assert f"for {key} is {turn['answers'][0]}." in line["context"]
-    for line in lines[9:]:
+    for line in lines[9:] + make(program, "-c", 12000, "-n", 3, "--task", "number_string"):
         at = line["context"].index(line["answers"][0]) / len(line["context"])
         assert abs(at - line["depth"]) < 0.05
+        assert line["task"] == "pass_key" or re.fullmatch(r"(?:(\d)\1(?!\1)){5}", line["answers"][0])
+
+
+def person_of(document):
+    find = lambda pattern: re.search(pattern, document)[1]
+    assert 5 <= document.count(".") <= 8
+    return find(r"about (.*?)\."), {"town": find(r"born in (\w+) in"), "year": find(r"born in \w+ in (\d+)\."),
+                                   "trade": find(r"is a (\w+) by trade"), "firm": find(r"works for (\w+)\."),
+                                   "spouse": find(r"is married to (.*?)\.")}
+
+
+def test_documents(program):
+    asked = set()
+    for line in make(program, "-c", 12000, "-n", 5, "--task", "facts_1,facts_2"):
+        documents = re.split(r"\n\nDocument \d+:\n", line["context"].strip())[1:]
+        people = dict(map(person_of, documents))
+        assert len(people) == len(documents) > 40
+        assert all(people[p["spouse"]]["spouse"] == name for name, p in people.items())
+        for fact in ("town", "firm"):
+            assert len({p[fact] for p in people.values()}) == len(people)
+        name = re.search(r"(?:was|of|does|is|whom) ([A-Z]\w+ [A-Z]\w+)\b", line["question"])[1]
+        fact = next(f for word, f in (("to whom", "town"), ("Where", "town"), ("year", "year"), ("trade", "trade"),
+                                      ("firm", "firm"), ("To whom", "spouse")) if word in line["question"])
+        asked.add((line["task"], fact))
+        person = people[people[name]["spouse"] if line["task"] == "facts_2" else name]
+        assert line["answers"] == [person[fact]]
+    assert asked == {("facts_2", "town"), *(("facts_1", f) for f in ("town", "year", "trade", "firm", "spouse"))}
+
+
+def test_numbers_and_functions(program):
+    lines = make(program, "-c", 9000, "-n", 14, "--task", "math_find")
+    for i, line in enumerate(lines):
+        numbers = json.loads(line["context"].split("\n")[1])
+        up, middle = sorted(set(numbers)), sorted(numbers)[len(numbers) // 2]
+        right = [*up[:-4:-1], *up[:3], middle][i % 7]
+        assert line["answers"] == [str(right)] and len(numbers) % 2 and len(numbers) > 1000
+        assert 0 <= up[0] < 20 and 79 < up[-1] < 100 and (up[0] == 0 or up[-1] == 99)
+    assert len({re.search(r"the (.*?) number", line["question"])[1] for line in lines}) == 7
+    for i, line in enumerate(make(program, "-c", 9000, "-n", 5, "--task", "code_run")):
+        names, called = {}, []
+        exec(line["context"].split("\n\n", 1)[1], names)
+        asked = re.search(r"func_\d+\((-?\d+)\)", line["question"])
+        assert line["answers"] == [str(eval(asked[0], names))] and -10 <= int(asked[1]) <= 10
+        calls = dict(re.findall(r"def (func_\d+)\(x\):\n    return (\w+)", line["context"]))
+        name = asked[0].split("(")[0]
+        while name in calls:
+            called.append(name)
+            name = calls[name]
+        assert len(called) == 2 + 2 * i and len(calls) > 100
 
 
 def test_filler_of_a_text(program, tmp_path):
@@ -162,7 +215,7 @@ def test_a_seed_repeats(program):
     assert status == 0 and hashlib.sha256(out).hexdigest() == GOLDEN
 
 
-GOLDEN = "c4477a9048ff96102ee50d6b3edfb24cdc3825d5f5e5822bca33c3fbc0a69b52"
+GOLDEN = "9003bced9db518cbd878c10e8d6ad396be47b7b10339e522011dc2785f67e9c6"
 
 
 def test_help_names_every_task(program):
