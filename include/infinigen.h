@@ -337,6 +337,7 @@ typedef struct ig_cache_audit {
     double mass;           /* of full attention's weight: what the entries used hold */
     double cosine;         /* of the weights of the entries used, all others 0, to those of full attention */
     double output_cosine;  /* of attention's output to that of full attention */
+    const float *weights;  /* [seen] full attention's, in the order of the tokens; valid within the call */
 } ig_cache_audit;
 /* Within a step, as ig_cache_trace_fn. */
 typedef void (*ig_cache_audit_fn)(void *user, const ig_cache_audit *audit);

@@ -173,49 +173,34 @@ static double sum_of(const float *weights, int n) {
     return sum;
 }
 
-/* The fewest of n weights that make up 0.9 of them; sorts them. */
-static int count_needed(float *weights, int n) {
+/* The fewest of n weights that make up 0.9 of them; `sorted` [n] is scratch. */
+static int count_needed(const float *weights, int n, float *sorted) {
     double all = sum_of(weights, n), sum = 0;
     int count = 0;
-    qsort(weights, (size_t)n, sizeof *weights, by_weight);
-    while (count < n && sum < 0.9 * all) sum += (double)weights[count++];
+    memcpy(sorted, weights, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_weight);
+    while (count < n && sum < 0.9 * all) sum += (double)sorted[count++];
     return count;
 }
 
-/* Dense attention over everything that was ever there, and what a query head would need of it: x->dense, x->lse, and of
- * x->audits `seen`, `needed`, in `mass` what all entries hold, and in `cosine` the norm of the weights. */
-static ig_status audit_whole(const ig_step *step, const ig_segment *seg, ig_attention *job) {
-    ig_sequence *seq = seg->seq;
-    ig_kv *held = seq->kv;
-    if (seq->shadow) seq->kv = seq->shadow;
+/* Dense attention over everything that was ever there: x->dense, and x->lse, by which the rest is weighed. */
+static ig_status attend_whole(const ig_step *step, const ig_segment *seg, ig_attention *job) {
+    ig_kv *held = seg->seq->kv;
+    if (seg->seq->shadow) seg->seq->kv = seg->seq->shadow;
     job->out = step->x->dense;
     ig_status s = ig_step_attend_all(step, seg, job, step->x->views);
-    if (!s) s = weigh_all(step, seg, job, true);
-    int n = ig_kv_entries(seq->kv, step->layer, 0).n;
-    seq->kv = held;
-    for (int q = 0; !s && q < step->heads.n_heads; q++) {
-        float *weights = step->x->weights + (size_t)q * (size_t)seq->n_ctx;
-        double norm = sqrt(dot(weights, weights, n)), all = 1;
-        if (job->sink_scores) all = sum_of(weights, n); /* the rest is the sink's */
-        step->x->audits[q] = (ig_cache_audit){.step = seq->n_steps,
-                                              .layer = step->layer,
-                                              .head = q,
-                                              .seen = n,
-                                              .needed = count_needed(weights, n),
-                                              .mass = all,
-                                              .cosine = norm};
-    }
+    seg->seq->kv = held;
     return s;
 }
 
-/* What the entries chosen hold of it. */
+/* Of the entries chosen: x->audits has in `mass` the sum of their weights and in `cosine` the norm; x->own has the
+ * step's output. */
 static ig_status audit_chosen(const ig_step *step, const ig_segment *seg, const ig_attention *job) {
     ig_sequence *seq = seg->seq;
     const ig_selection *x = ig_step_chosen(seg);
     ig_head_shape shape = step->heads;
-    size_t stride = (size_t)seq->n_ctx, d = (size_t)shape.head_dim;
-    size_t heads = (size_t)shape.n_heads * d;
-    float *weights = step->x->weights, *out = step->x->dense + heads;
+    size_t stride = (size_t)seq->n_ctx, heads = (size_t)shape.n_heads * (size_t)shape.head_dim;
+    float *weights = step->x->weights;
     int longest = 0;
     memset(weights, 0, (size_t)shape.n_heads * stride * sizeof(float));
     for (int q = 0; q < shape.n_heads; q++) {
@@ -223,21 +208,43 @@ static ig_status audit_chosen(const ig_step *step, const ig_segment *seg, const 
         ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
         const int32_t *slots = x->all[list] ? e.slot : x->slots + (size_t)list * stride;
         step->x->views[q] = ig_kv_fetch(seq->kv, step->layer, head, slots, 0, x->n[list]);
-        step->x->audits[q].used = x->n[list];
+        step->x->audits[q] =
+            (ig_cache_audit){.step = seq->n_steps, .layer = step->layer, .head = q, .used = x->n[list]};
         if (x->n[list] > longest) longest = x->n[list];
     }
     shape.n_kv_heads = shape.n_heads;
     step->dev->ops->weigh(step->dev, &shape, job, 0, longest, weights, stride);
-    step->dev->ops->copy(step->dev, out, step->x->out + (size_t)seg->row * heads, heads * sizeof *out);
+    step->dev->ops->copy(step->dev, step->x->own, step->x->out + (size_t)seg->row * heads, heads * sizeof(float));
     ig_status s = step->dev->ops->finish(step->dev, seg->err);
     for (int q = 0; q < shape.n_heads && !s; q++) {
         ig_cache_audit *a = &step->x->audits[q];
-        const float *w = weights + (size_t)q * stride, *dense = step->x->dense + (size_t)q * d,
-                    *own = out + (size_t)q * d;
-        a->mass = a->mass > 0 ? sum_of(w, a->used) / a->mass : 1;
-        a->cosine = a->cosine > 0 ? sqrt(dot(w, w, a->used)) / a->cosine : 0;
-        double norms = sqrt(dot(dense, dense, (int)d) * dot(own, own, (int)d));
-        a->output_cosine = norms > 0 ? dot(dense, own, (int)d) / norms : 0;
+        const float *w = weights + (size_t)q * stride;
+        a->mass = sum_of(w, a->used);
+        a->cosine = sqrt(dot(w, w, a->used));
+    }
+    return s;
+}
+
+/* Beside everything that was ever there: x->audits become what they say they are. */
+static ig_status audit_whole(const ig_step *step, const ig_segment *seg, const ig_attention *job) {
+    ig_sequence *seq = seg->seq;
+    ig_kv *held = seq->kv;
+    if (seq->shadow) seq->kv = seq->shadow;
+    ig_status s = weigh_all(step, seg, job, true);
+    int n = ig_kv_entries(seq->kv, step->layer, 0).n, d = step->heads.head_dim;
+    seq->kv = held;
+    for (int q = 0; !s && q < step->heads.n_heads; q++) {
+        ig_cache_audit *a = &step->x->audits[q];
+        const float *w = step->x->weights + (size_t)q * (size_t)seq->n_ctx;
+        const float *dense = step->x->dense + (size_t)q * (size_t)d, *own = step->x->own + (size_t)q * (size_t)d;
+        double norm = sqrt(dot(w, w, n)), norms = sqrt(dot(dense, dense, d) * dot(own, own, d)), all = 1;
+        if (job->sink_scores) all = sum_of(w, n); /* the rest is the sink's */
+        a->seen = n;
+        a->needed = count_needed(w, n, step->x->sorted);
+        a->mass = all > 0 ? a->mass / all : 1;
+        a->cosine = norm > 0 ? a->cosine / norm : 0;
+        a->output_cosine = norms > 0 ? dot(dense, own, d) / norms : 0;
+        a->weights = w;
     }
     return s;
 }
@@ -247,8 +254,9 @@ static ig_status audit(const ig_step *step, const ig_segment *seg) {
     ig_audit *sums = &seg->seq->audit;
     int group = step->heads.n_heads / step->heads.n_kv_heads;
     ig_attention job = ig_step_job(step, seg, step->x->views);
-    ig_status s = audit_whole(step, seg, &job);
+    ig_status s = attend_whole(step, seg, &job);
     if (!s) s = audit_chosen(step, seg, &job);
+    if (!s) s = audit_whole(step, seg, &job);
     if (s) return s;
     double mass = 0;
     for (int q = 0; q < step->heads.n_heads; q++) {

@@ -45,11 +45,16 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     x->scan_floats = ig_scan_floats(s->n_heads / s->n_kv_heads, s->head_dim, need->n_ctx);
     if (need->scans) x->scans = ig_space_host(a, (size_t)x->n_scratch * sizeof *x->scans);
     if (need->scans) x->scan_scratch = ig_space_device(a, (size_t)x->n_scratch * x->scan_floats * sizeof(float));
-    x->weights = x->dense = x->carry = x->begun = NULL;
+    x->weights = x->dense = x->own = x->sorted = x->carry = x->begun = NULL;
     x->keep = NULL;
     if (need->weighs || need->drops) x->weights = ig_space_host(a, n_heads * n_ctx * sizeof(float));
-    if (need->weighs) x->dense = ig_space_host(a, 2 * heads * sizeof(float));
-    x->audits = need->weighs ? ig_space_host(a, n_heads * sizeof *x->audits) : NULL;
+    x->audits = NULL;
+    if (need->weighs) {
+        x->dense = ig_space_host(a, heads * sizeof(float));
+        x->own = ig_space_host(a, heads * sizeof(float));
+        x->sorted = ig_space_host(a, n_ctx * sizeof(float));
+        x->audits = ig_space_host(a, n_heads * sizeof *x->audits);
+    }
     if (need->drops) x->keep = ig_space_host(a, (size_t)s->n_kv_heads * n_ctx * sizeof *x->keep);
     if (!need->streams) return;
     size_t prefill = ig_attend_carry_floats(s, need->max_rows, 0), decode = ig_attend_carry_floats(s, 0, need->n_ctx);

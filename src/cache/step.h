@@ -92,7 +92,8 @@ typedef struct ig_step_scratch {
     ig_choice *choices;      /* [max_rows][n_heads] */
     float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
     int32_t *keep;           /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
-    float *dense;            /* [2][n_heads][head_dim] of an audit: dense attention, and the step's own */
+    float *dense, *own;      /* [n_heads][head_dim] of an audit: dense attention, and the step's own */
+    float *sorted;           /* [n_ctx] weights of an audit */
     ig_cache_audit *audits;  /* [n_heads] of an audit */
     float *carry; /* [carry_floats] the device's: attention over rows that come in pieces; NULL without a disk tier */
     size_t carry_floats;

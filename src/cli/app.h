@@ -104,8 +104,9 @@ const char *ig_cli_size(char out[32], uint64_t bytes);
 /* ---- trace of the KV cache (trace.c) ------------------------------------- */
 
 typedef struct ig_cli_trace {
-    FILE *file;   /* of --kv-trace, or NULL */
-    FILE *audits; /* of --audit-trace, or NULL */
+    FILE *file;              /* of --kv-trace, or NULL */
+    FILE *audits;            /* of --audit-trace, or NULL */
+    const ig_cli_ints *keys; /* of --audit-keys: whose weights it has too */
 } ig_cli_trace;
 
 struct ig_cli_app;

@@ -174,6 +174,7 @@ typedef struct ig_cli_options {
     uint64_t kv_store_size;
     const char *kv_disk_path, *speculate, *kv_trace, *audit_trace;
     int audit;
+    ig_cli_ints audit_keys;
     bool kv_map, swa_full, no_prefetch, no_uring, no_kv_rest, no_mmap, no_repack;
 
     int predict;

@@ -411,6 +411,9 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--audit-trace", "FILE",
      "write what each query head would have attended to, at every Nth step of --audit (default: every one), as CSV",
      TRACED, IG_KIND_TEXT, AT(audit_trace), NULL, 0, 0, NULL},
+    {"--audit-keys", "N,...",
+     "with --audit-trace: columns key_N with full attention's weight of these tokens' keys, counted from 0", TRACED,
+     IG_KIND_INTS, AT(audit_keys), NULL, 0, CTX_MAX, NULL},
     {"--kv-trace", "FILE", "write what each layer of each step used and fetched, as CSV", TRACED, IG_KIND_TEXT,
      AT(kv_trace), NULL, 0, 0, NULL},
 

@@ -282,6 +282,7 @@ static const char *find_conflict(const ig_cli_options *o) {
     if (o->server && is_of_engine)
         return "--server measures a server as it is: -f, -d, -b, --breakdown and the --kv- flags are not for it";
     if (o->kv_trace && has_lists(o)) return "--kv-trace takes one policy and one setting of each kind";
+    if (o->audit_keys.n && !o->audit_trace) return "--audit-keys are columns of --audit-trace, which is not given";
     if (o->audit_trace && has_lists(o)) return "--audit-trace takes one policy and one setting of each kind";
     if (o->kv_sketch.n > 1 && !(o->verb->bit & IG_VERB_LISTS)) return "this verb takes one --kv-sketch";
     return NULL;

@@ -14,11 +14,16 @@ static int open_file(FILE **out, const ig_cli_app *app, const char *path, const 
 }
 
 int ig_cli_open_trace(ig_cli_app *app) {
+    app->trace.keys = &app->o->audit_keys;
     int code = open_file(&app->trace.file, app, app->o->kv_trace,
                          "step,layer,entries,selected,fetched_bytes,hits,misses,ram_bytes,disk_bytes,stall_us\n");
-    return code ? code
-                : open_file(&app->trace.audits, app, app->o->audit_trace,
-                            "step,layer,head,seen,used,needed,mass,cosine,output_cosine\n");
+    if (!code)
+        code = open_file(&app->trace.audits, app, app->o->audit_trace,
+                         "step,layer,head,seen,used,needed,mass,cosine,output_cosine");
+    if (code || !app->trace.audits) return code;
+    for (int i = 0; i < app->trace.keys->n; i++) fprintf(app->trace.audits, ",key_%d", app->trace.keys->v[i]);
+    fputc('\n', app->trace.audits);
+    return IG_EXIT_OK;
 }
 
 void ig_cli_on_step(void *user, const ig_cache_step *s) {
@@ -31,8 +36,14 @@ void ig_cli_on_step(void *user, const ig_cache_step *s) {
 
 void ig_cli_on_audit(void *user, const ig_cache_audit *a) {
     const ig_cli_trace *t = user;
-    fprintf(t->audits, "%d,%d,%d,%d,%d,%d,%.6f,%.6f,%.6f\n", a->step, a->layer, a->head, a->seen, a->used, a->needed,
+    fprintf(t->audits, "%d,%d,%d,%d,%d,%d,%.6f,%.6f,%.6f", a->step, a->layer, a->head, a->seen, a->used, a->needed,
             a->mass, a->cosine, a->output_cosine);
+    for (int i = 0; i < t->keys->n; i++) {
+        int key = t->keys->v[i];
+        fputc(',', t->audits);
+        if (key < a->seen) fprintf(t->audits, "%.4g", (double)a->weights[key]);
+    }
+    fputc('\n', t->audits);
 }
 
 static int close_file(FILE **file, const ig_cli_app *app, const char *path) {

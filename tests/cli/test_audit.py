@@ -31,7 +31,7 @@ def audit(program, layer, tmp_path):
                                    "--kv-dense-layers", "0", "--audit-trace", tmp_path / "audits", *flags)
         assert (status, err) == (0, b"")
         with open(tmp_path / "audits") as f:
-            rows = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(f)]
+            rows = [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(f)]
         return json.loads(out), rows
     return run
 
@@ -60,6 +60,22 @@ def test_against_plain_python(audit, layer):
     for key in "mass", "cosine", "output_cosine", "needed":
         assert audits[key + "_mean"] == pytest.approx(sum(row[key] for row in rows) / len(rows), rel=1e-5)
     assert audits["layers"][0] == pytest.approx(sum(row["mass"] for row in rows_0) / len(rows_0), rel=1e-5)
+
+
+def test_weights_of_keys(audit, layer):
+    """Full attention's, of those that are there, whatever the policy uses or has dropped."""
+    _, weights, _ = layer
+    keys = (0, 3, 40, PREFIX, N - 2)
+    for flags in (["--kv-policy", "window", "--kv-sinks", "1", "--kv-recent", "4", "--kv-budget", "6"],
+                  ["--kv-policy", "h2o", "--kv-budget", "20", "--kv-recent", "2"]):
+        _, rows = audit(*flags, "--audit-keys", ",".join(map(str, keys)))
+        rows = [row for row in rows if row["layer"] == 0]
+        assert len(rows) == (N - 1 - PREFIX) * HEADS
+        for row in rows:
+            full = weights[PREFIX + int(row["step"]), int(row["head"])]
+            for key in keys:
+                seen = row[f"key_{key}"]
+                assert seen is None if key >= row["seen"] else seen == pytest.approx(full[key], abs=2e-3, rel=2e-2)
 
 
 def test_what_is_dropped_counts(audit, layer):
@@ -103,3 +119,5 @@ def test_nothing_changes_by_looking(program, layer, tmp_path):
     assert 0.1 < h2o["audit"]["mass_mean"] < 0.95 and "audit" not in without[1]
     status, out, err = program(*common, "--audit-trace", tmp_path / "x")
     assert status == 2 and "--audit-trace takes one" in one_line(err)
+    status, out, err = program(*common, "--audit-keys", "3")
+    assert status == 2 and "--audit-keys are columns of --audit-trace" in one_line(err)

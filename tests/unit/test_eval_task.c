@@ -165,7 +165,7 @@ static void test_malformed(void **state) {
         {"{\"prompt\": \"p\", \"answers\": {\"a\": 1}}", "t.jsonl:1: \"answers\" is not an array"},
         {"{\"prompt\": \"p\", \"answers\": [\"a\", \"\"]}", "t.jsonl:1: \"answers\" is not an array"},
         {"{\"prompt\": \"p\", \"answers\": [\"a\"], \"match\": \"some\"}",
-         "t.jsonl:1: \"match\" is neither \"all\" nor \"any\""},
+         "t.jsonl:1: \"match\" is none of \"all\", \"any\" and \"number\""},
         {"{\"prompt\": \"p\", \"answers\": [\"a\"], \"max_tokens\": 0}",
          "t.jsonl:1: \"max_tokens\" is not a whole number from 1 to 1048576"},
         {"{\"prompt\": \"p\", \"answer\": \"a\", \"max_tokens\": 1e9}",
