@@ -70,9 +70,10 @@ def fig4_claims(rows):
             Claim("a choice among all entries stays nearer", output["infinigen"] > output["h2o"], f"infinigen {seen('infinigen')}")]
 
 
-def full_attention(s, context, tail, every):
+def full_attention(s, context, tail, every, **more):
     """A trace of what full attention looks at in all layers: of a policy that leaves nothing out, as `full` has no audits."""
-    return perplexity(s, context, tail, "oracle", kv_budget="99%", kv_mass=1, kv_dense_layers=0, audit=every, audit_trace=OUT)
+    return perplexity(s, context, tail, "oracle", kv_budget="99%", kv_mass=1, kv_dense_layers=0, audit=every, audit_trace=OUT,
+                      **more)
 
 
 # Figure 5
@@ -161,6 +162,59 @@ def fig20_claims(rows):
             Claim("the share of the keys that is needed falls", share[-1] < share[0], listed(share, " %"))]
 
 
+# Figure 20, over time
+def waking_commands(s):
+    length = min(s.limit, s.pick(1024, 8192))
+    half = length // 2
+    return [full_attention(s, length, half, s.pick(2, 4), audit_keys=f"8-{half - 1}+{half // 32}")]
+
+
+def longest_sleep(weights):
+    """(tokens that the key slept, its weight when it woke) of its longest sleep. `weights`: (step, weight, even share).
+    It sleeps while it has less than an even share, and has woken once it has ten times that."""
+    longest, since = (0, 0), None
+    for step, weight, even in weights:
+        if weight < even:
+            since = step if since is None else since
+        elif weight >= 10 * even:
+            longest = max(longest, (step - since, weight)) if since is not None else longest
+            since = None
+    return longest
+
+
+def waking_rows(_, results):
+    heads = [h for h in read_trace(results[0].path) if h["layer"] > 1]
+    keys = [column for column in heads[0] if column.startswith("key_")]
+    weights = {(key, *head): [(h["step"], h[key], 1 / h["seen"]) for h in part]
+               for head, part in grouped(heads, "layer", "head").items() for key in keys}
+    slept = {key: longest_sleep(w) for key, w in weights.items()}
+    last = max(h["step"] for h in heads)
+    key, layer, head = best = max(slept, key=lambda k: (slept[k][0] >= last / 4, slept[k][1]))
+    example = f"key {key[4:]}, layer {layer:.0f}, head {head:.0f}"
+    rows, tokens = [], 8
+    while tokens <= last:
+        rows.append({"shows": "all", "tokens": tokens, "keys that slept so long and woke %":
+                     100 * sum(n >= tokens for n, _ in slept.values()) / len(slept), "weight %": None, "even shares": None})
+        tokens *= 2
+    return rows + [{"shows": example, "tokens": step, "keys that slept so long and woke %": None, "weight %": 100 * w,
+                    "even shares": w / even} for step, w, even in weights[best]]
+
+
+def waking_claims(rows):
+    woke = where(rows, shows="all")
+    example = [r for r in rows if r["shows"] != "all"]
+    most = max(example, key=lambda r: r["weight %"])
+    before = [r["weight %"] for r in example if r["tokens"] < most["tokens"]]
+    few = woke[-2] if len(woke) > 1 else woke[-1]
+    seen = "keys that slept so long and woke %"
+    return [Claim("keys to which a head gave next to nothing for long come back", few[seen] > 0.1,
+                  f"{short(few[seen])} % of them after {few['tokens']} tokens or more"),
+            Claim("and may have a hundred times an even share then, so that a cache that dropped them would miss them",
+                  bool(before) and most["even shares"] > 100 and statistics.median(before) < most["weight %"] / 100,
+                  f"{most['shows']}: in the middle {short(statistics.median(before or [0]))} %, then {short(most['weight %'])} %, "
+                  f"{short(most['even shares'])} times an even share")]
+
+
 GB_PER_TOKEN = 2 * 2 * 48 * 7168 / 1e9    # OPT-30B: keys and values in 16 bits, 48 layers, 7168 wide
 EXPERIMENTS = [
     Experiment(
@@ -214,5 +268,17 @@ EXPERIMENTS = [
         fig20_commands, fig20_rows, fig20_claims,
         plots=(Plot("lines", "tokens", ("queries that need under 1 % of the keys %",), log="x",
                     title="Queries that need under 1 % of the keys, %"),),
-        note="Keys that hold 0.9 of the weight, layers 2 and up. The weight of one key over time is not recorded."),
+        note="Keys that hold 0.9 of the weight, layers 2 and up."),
+    Experiment(
+        "waking", "Keys that sleep wake up",
+        "Keys that nothing looked at for thousands of tokens get much weight again, so that a cache that dropped them could not answer. "
+        "(Figure 20, right: one key of Llama-3-8B-1048K over time.)",
+        waking_commands, waking_rows, waking_claims,
+        plots=(Plot("lines", "tokens", ("weight %",), by="shows", where=lambda r: r["shows"] != "all",
+                    title="Weight of one key of one head over time, %"),
+               Plot("lines", "tokens", ("keys that slept so long and woke %",), log="x", where=lambda r: r["shows"] == "all",
+                    title="Keys that slept for so many tokens and woke, %")),
+        note="Full attention's weights of 32 keys, in all heads of layers 2 and up, over the second half of the text. A key sleeps while "
+             "it has less than an even share of the weight, and has woken once it has ten times that. The example is the one "
+             "that had most then, of those that slept a quarter of the time or more."),
 ]

@@ -227,6 +227,12 @@ def fig20(*few):
     return [{"tokens": 512 << i, "queries that need under 1 % of the keys %": x, "keys needed %": 50 - x} for i, x in enumerate(few)]
 
 
+def waking(asleep, awake, after=2):
+    seen = "keys that slept so long and woke %"
+    return [{"shows": "all", "tokens": n, seen: after / n, "weight %": None, "even shares": None} for n in (8, 16, 32)] + [
+        {"shows": "key 3", "tokens": i, seen: None, "weight %": x, "even shares": 10 * x} for i, x in enumerate((asleep, asleep, awake, asleep))]
+
+
 def fig11(ours, h2o, task="a", sizes=(5, 20)):
     curve = lambda method, ys: [{"task": task, "method": method, "size %": x, "as full %": y} for x, y in zip(sizes, ys)]
     return curve(PAPERS, ours) + curve("h2o", h2o)
@@ -308,6 +314,7 @@ MADE_UP = [
     ("table1", table1(.95, .3, .3), table1(.5, .9, .3)),
     ("skewing", skewing(40, 60, 40, 60), skewing(10, 60, 40, 20)),
     ("fig20", fig20(1, 5, 20), fig20(5, 5, 5)),
+    ("waking", waking(.01, 40), waking(4, 6, 0)),
     ("fig11", fig11((90, 99), (50, 90)), fig11((40, 90), (50, 99))),
     ("fig12", fig12((.01, .01), (.1, .2)), fig12((.1, .3), (.2, .1))),
     ("fig13", fig13(.08), fig13(.02)),
