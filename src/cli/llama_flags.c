@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of llama.cpp's flags: of llama-cli, llama-completion, llama-perplexity, llama-bench, llama-tokenize and
- * llama-server; and those of vLLM's by which it learns what is read off the chat template here. An option of the same
- * name comes before a row here. A flag is passed over only where no result could tell.
+ * The table of llama.cpp's flags, of llama-cli, llama-completion, llama-perplexity, llama-bench, llama-tokenize and
+ * llama-server, and of what `vllm serve` is often started with. An option of the same name comes before a row here. A
+ * flag is passed over only where no result could tell.
  */
 #define _GNU_SOURCE
 #include "cli/llama_flags.h"
@@ -47,6 +47,7 @@
 
 /* names, verbs, value, passed over, option, instead, offset */
 const ig_cli_llama_flag ig_cli_llama_flags[] = {
+    {"llama.cpp", 0, NONE, NULL, NULL, NULL, 0},
     /* the same under another name */
     {"-no-cnv, --no-conversation", RUN, NONE, NULL, "--raw", NULL, 0},
     {"-bf, --binary-file, --in-file", RUN | TOKENIZE | PERPLEXITY | BENCH, VALUE, NULL, "--file", NULL, 0},
@@ -95,15 +96,6 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--chat-template-kwargs, -rea, --reasoning, --reasoning-effort", ALL & ~(GENERATE | SERVE), VALUE, NULL, NULL,
      TEMPLATE, 0},
     {"--reasoning-format", ALL & ~SERVE, VALUE, NULL, NULL, TEMPLATE, 0},
-    {"--enable-auto-tool-choice, --enable-prefix-caching, --enable-chunked-prefill, --trust-remote-code", SERVE, NONE,
-     "*", NULL, NULL, 0},
-    {"--disable-log-requests, --no-enable-log-requests", SERVE, NONE, "*", NULL, NULL, 0},
-    {"--gpu-memory-utilization", SERVE, VALUE, "*", NULL, NULL, 0},
-    {"--kv-cache-dtype", SERVE, VALUE, "auto", NULL, "--kv-type q8 keeps keys and values in 8 bits", 0},
-    {"-tp, --tensor-parallel-size, -pp, --pipeline-parallel-size", SERVE, VALUE, "1", NULL, "one device computes", 0},
-    {"--max-num-batched-tokens", SERVE, VALUE, NULL, "--batch-size", NULL, 0},
-    {"--dtype", SERVE, VALUE, "auto", NULL, "weights keep the type of their file: leave it out", 0},
-    {"--tool-call-parser, --reasoning-parser", SERVE, VALUE, "*", NULL, NULL, 0},
     {"--in-prefix-bos, --skip-chat-parsing, --no-skip-chat-parsing", ALL, NONE, NULL, NULL, TEMPLATE, 0},
     {"-ptc, --print-token-count", ALL, VALUE, NULL, NULL, "--json and -v count the tokens", 0},
     {"--show-count", TOKENIZE, NONE, NULL, NULL, "--json counts the tokens", 0},
@@ -135,8 +127,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"-gan, --grp-attn-n, -gaw, --grp-attn-w", ALL, VALUE, NULL, NULL, POSITIONS, 0},
     {"-md, --model-draft, --spec-draft-model, --draft-min, --draft-p-min, -cd, --ctx-size-draft", ALL, VALUE, NULL,
      NULL, NO_DRAFT, 0},
-    {"-lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic, --speculative-config", ALL, VALUE, NULL, NULL,
-     NO_DRAFT, 0},
+    {"-lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic", ALL, VALUE, NULL, NULL, NO_DRAFT, 0},
     {"--spec-default", ALL, NONE, "*", NULL, NULL, 0},
     {"-td, --threads-draft, -ngld, --gpu-layers-draft, -devd, --device-draft, --spec-type", ALL, VALUE, NULL, NULL,
      NO_DRAFT, 0},
@@ -204,12 +195,38 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"-embd", BENCH, VALUE, "0", NULL, "generations are measured: leave it out", 0},
     {"--delay", BENCH, VALUE, "0", NULL, "one test follows at once on another: leave it out", 0},
     {"--no-warmup", BENCH, NONE, NULL, NULL, "one untimed run always comes first: leave it out", 0},
+
+    {"vLLM", 0, NONE, NULL, NULL, NULL, 0},
+    {"--enable-auto-tool-choice, --enable-prefix-caching, --enable-chunked-prefill, --trust-remote-code", SERVE, NONE,
+     "*", NULL, NULL, 0},
+    {"--disable-log-requests, --no-enable-log-requests", SERVE, NONE, "*", NULL, NULL, 0},
+    {"--gpu-memory-utilization", SERVE, VALUE, "*", NULL, NULL, 0},
+    {"--kv-cache-dtype", SERVE, VALUE, "auto", NULL, "--kv-type q8 keeps keys and values in 8 bits", 0},
+    {"-tp, --tensor-parallel-size, -pp, --pipeline-parallel-size", SERVE, VALUE, "1", NULL, "one device computes", 0},
+    {"--max-num-batched-tokens", SERVE, VALUE, NULL, "--batch-size", NULL, 0},
+    {"--quantization, --load-format, --tokenizer", SERVE, VALUE, "auto", NULL,
+     "the model's file says that: leave it out", 0},
+    {"--enforce-eager, --disable-log-stats, --disable-uvicorn-access-log", SERVE, NONE, "*", NULL, NULL, 0},
+    {"--no-enable-prefix-caching", SERVE, NONE, NULL, NULL, "prompts share what they begin with: leave it out", 0},
+    {"--swap-space, --kv-offloading-size, --kv-offloading-backend", SERVE, VALUE, NULL, NULL,
+     "all keys and values lie in RAM, or with --kv-ram SIZE on disk beyond that, and --kv-vram SIZE is what of them a "
+     "GPU "
+     "holds",
+     0},
+    {"--cpu-offload-gb", SERVE, VALUE, "0", NULL,
+     "--weights-vram SIZE is what of the weights a GPU holds, and --weights-ram SIZE what RAM does", 0},
+    {"--speculative-config", SERVE, VALUE, NULL, NULL, NO_DRAFT, 0},
+    {"--kv-transfer-config", SERVE, VALUE, NULL, NULL, STORE, 0},
+    {"--dtype", SERVE, VALUE, "auto", NULL, "weights keep the type of their file: leave it out", 0},
+    {"--tool-call-parser, --reasoning-parser", SERVE, VALUE, "*", NULL, NULL, 0},
     {NULL, 0, NONE, NULL, NULL, NULL, 0},
 };
 
-const ig_cli_llama_flag *ig_cli_find_llama_flag(const char *name, size_t n_name, unsigned verbs) {
-    for (const ig_cli_llama_flag *flag = ig_cli_llama_flags; flag->names; flag++)
+const ig_cli_llama_flag *ig_cli_find_llama_flag(const char **owner, const char *name, size_t n_name, unsigned verbs) {
+    for (const ig_cli_llama_flag *flag = ig_cli_llama_flags; flag->names; flag++) {
+        if (!flag->verbs && owner) *owner = flag->names;
         if ((flag->verbs & verbs) && ig_cli_has_name(flag->names, name, n_name)) return flag;
+    }
     return NULL;
 }
 

@@ -142,13 +142,13 @@ static const ig_cli_option *split_argument(size_t *n, const char **value, const 
     *value = NULL;
     const ig_cli_option *row = find_option(arg, *n, verbs);
     size_t n_before = equals ? (size_t)(equals - arg) : 0;
-    bool is_split =
-        equals && (arg[1] == '-' || find_option(arg, n_before, verbs) || ig_cli_find_llama_flag(arg, n_before, verbs));
+    bool is_split = equals && (arg[1] == '-' || find_option(arg, n_before, verbs) ||
+                               ig_cli_find_llama_flag(NULL, arg, n_before, verbs));
     if (!row && is_split) {
         *n = n_before;
         *value = equals + 1;
         row = find_option(arg, *n, verbs);
-    } else if (!row && arg[1] != '-' && !ig_cli_find_llama_flag(arg, *n, verbs)) {
+    } else if (!row && arg[1] != '-' && !ig_cli_find_llama_flag(NULL, arg, *n, verbs)) {
         row = find_option(arg, 2, verbs);
         if (row && !may_follow_letter(row, arg, verbs)) row = NULL;
         if (row) *n = 2, *value = arg + 2;
@@ -170,7 +170,8 @@ static bool take_value(ig_cli_options *o, const ig_cli_option *row, const char *
 }
 
 /* A flag of llama.cpp at argv[*i], whose name is n long. */
-static bool take_llama_flag(ig_cli_options *o, const ig_cli_llama_flag *flag, size_t n, int *i, int argc, char **argv) {
+static bool take_llama_flag(ig_cli_options *o, const ig_cli_llama_flag *flag, const char *owner, size_t n, int *i,
+                            int argc, char **argv) {
     const char *arg = argv[(*i)++], *value = arg[n] == '=' ? arg + n + 1 : NULL;
     bool takes = flag->value == IG_LLAMA_VALUE ||
                  (flag->value == IG_LLAMA_SWITCH && *i < argc && ig_cli_is_switch_value(argv[*i]));
@@ -186,8 +187,8 @@ static bool take_llama_flag(ig_cli_options *o, const ig_cli_llama_flag *flag, si
         return true;
     }
     if (ig_cli_passes_over(flag, value)) return true;
-    fprintf(stderr, "infinigen %s: '%.*s%s%s' is llama.cpp's: here %s\n", o->verb->name, (int)n, arg, value ? " " : "",
-            value ? value : "", flag->instead);
+    fprintf(stderr, "infinigen %s: '%.*s%s%s' is %s's: here %s\n", o->verb->name, (int)n, arg, value ? " " : "",
+            value ? value : "", owner, flag->instead);
     return false;
 }
 
@@ -197,8 +198,9 @@ static bool take_option(ig_cli_options *o, int *i, int argc, char **argv) {
     size_t n;
     const ig_cli_option *row = split_argument(&n, &value, arg, o->verb->bit);
     if (!row) {
-        const ig_cli_llama_flag *flag = ig_cli_find_llama_flag(arg, n, o->verb->bit);
-        if (flag) return take_llama_flag(o, flag, n, i, argc, argv);
+        const char *owner = NULL;
+        const ig_cli_llama_flag *flag = ig_cli_find_llama_flag(&owner, arg, n, o->verb->bit);
+        if (flag) return take_llama_flag(o, flag, owner, n, i, argc, argv);
         report_unknown_option(o->verb, arg);
         return false;
     }

@@ -246,8 +246,11 @@ def test_usage_errors(program, args, message):
     (["bench", "-b", "2048"], "the size of a prompt's steps is -ub"),
     (["run", "--prompt-cache", "x.bin"], "'--prompt-cache x.bin' is llama.cpp's: here --kv-store DIR keeps what prompts"),
     (["bench", "-mmp", "0"], "'-mmp 0' is llama.cpp's: here weights are mapped"),
-    (["serve", "--kv-cache-dtype", "fp8"], "--kv-type q8 keeps keys and values in 8 bits"),
-    (["run", "--speculative-config", "x"], "--draft N guesses what the text has said before"),
+    (["serve", "--kv-cache-dtype", "fp8"], "'--kv-cache-dtype fp8' is vLLM's: here --kv-type q8 keeps keys and values in 8 bits"),
+    (["serve", "--kv-offloading-size", "8"], "'--kv-offloading-size 8' is vLLM's: here all keys and values lie in RAM"),
+    (["serve", "--cpu-offload-gb=8"], "'--cpu-offload-gb 8' is vLLM's: here --weights-vram SIZE"),
+    (["serve", "--quantization", "awq"], "the model's file says that"),
+    (["serve", "--speculative-config", "x"], "--draft N guesses what the text has said before"),
     (["serve", "--seed", "5"], "'--seed 5' is llama.cpp's: here requests carry it"),
     (["run", "-ngl"], "-ngl needs a value"),
 ])

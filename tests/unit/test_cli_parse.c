@@ -137,10 +137,13 @@ static void test_llama_table(void **state) {
     for (const ig_cli_llama_flag *flag = ig_cli_llama_flags; flag->names; flag++) {
         const char *rest = flag->names, *name;
         size_t n;
-        assert_true(flag->verbs != 0);
+        if (!flag->verbs) { /* a program's name */
+            assert_null(strchr(flag->names, '-'));
+            continue;
+        }
         while ((n = ig_cli_next_name(&name, &rest)) > 0) {
             for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++)
-                if ((v->bit & flag->verbs) && ig_cli_find_llama_flag(name, n, v->bit) != flag)
+                if ((v->bit & flag->verbs) && ig_cli_find_llama_flag(NULL, name, n, v->bit) != flag)
                     fail_msg("%s: %.*s is there twice", v->name, (int)n, name);
             for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
                 if ((row->verbs & flag->verbs) && ig_cli_has_name(row->names, name, n))
