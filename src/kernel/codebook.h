@@ -8,10 +8,10 @@
  *
  *     w = d * unit * step * (code - offset)
  *
- * ig_<type>_entry(p, k)      magnitudes of elements 8 k to 8 k + 7 of the block at p, a byte each, the first in the
- * lowest ig_<type>_signs(p, g)      bits of elements 32 g to 32 g + 31 that are set where they are negative; NULL:
- * entries are codes ig_<type>_steps(bytes, p)  a byte for each 16 elements, an odd number of 1 to 31 ig_<type>_d(p) d,
- * the bits of a 16-bit float
+ * - ig_<type>_entry(p, k): magnitudes of elements 8 k to 8 k + 7 of the block at p, a byte each, the first the lowest
+ * - ig_<type>_signs(p, g): bits of elements 32 g to 32 g + 31, set where they are negative, as their ig_signs says
+ * - ig_<type>_steps(bytes, p): a byte for each 16 elements, an odd number of 1 to 31
+ * - ig_<type>_d(p): d, the bits of a 16-bit float
  */
 #ifndef IG_KERNEL_CODEBOOK_H
 #define IG_KERNEL_CODEBOOK_H
@@ -22,9 +22,11 @@
 #include "kernel/parts.h"
 
 /* X(TYPE, type, unit, offset, signs): the largest magnitude is the offset. */
-#define IG_BOOK_TYPES(X)                           \
-    X(IQ1_S, iq1_s, 0.125f, 9, IG_SIGNS_EIGHTH)    \
-    X(IQ1_M, iq1_m, 0.125f, 9, IG_SIGNS_EIGHTH)    \
+#define IG_BOOK_TYPES(X) IG_BOOK_TYPES_1(X) IG_BOOK_TYPES_2(X)
+#define IG_BOOK_TYPES_1(X)                      \
+    X(IQ1_S, iq1_s, 0.125f, 9, IG_SIGNS_EIGHTH) \
+    X(IQ1_M, iq1_m, 0.125f, 9, IG_SIGNS_EIGHTH)
+#define IG_BOOK_TYPES_2(X)                         \
     X(IQ2_XXS, iq2_xxs, 0.125f, 43, IG_SIGNS_EVEN) \
     X(IQ2_XS, iq2_xs, 0.125f, 43, IG_SIGNS_EVEN)   \
     X(IQ2_S, iq2_s, 0.125f, 43, IG_SIGNS_ALL)      \
@@ -38,6 +40,9 @@ typedef enum ig_signs { IG_SIGNS_EIGHTH, IG_SIGNS_EVEN, IG_SIGNS_ALL } ig_signs;
 /* Numbers of an entry, a byte each; those of IQ1 are codes but for an eighth more or less. */
 extern const uint64_t ig_book_iq1[2048], ig_book_iq2_xxs[256], ig_book_iq2_xs[512], ig_book_iq2_s[1024];
 extern const uint32_t ig_book_iq3_xxs[256], ig_book_iq3_s[512];
+/* The same as places of numbers among the levels (codebook_entries.h): of 2 bits, of IQ3 of 3. */
+extern const uint16_t ig_places_iq2_xxs[256], ig_places_iq2_xs[512], ig_places_iq2_s[1024];
+extern const uint16_t ig_places_iq3_xxs[256], ig_places_iq3_s[512];
 
 typedef uint64_t (*ig_book_entry_fn)(const uint8_t *p, int k);
 typedef uint32_t (*ig_book_signs_fn)(const uint8_t *p, int g);

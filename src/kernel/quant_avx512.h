@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernel/codebook.h"
+#include "kernel/codebook_avx512.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
 
@@ -238,9 +238,10 @@ static inline super load_q3_k(const uint8_t *p) {
     return w;
 }
 
-/* The codebook formats. */
-INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs, const uint64_t steps[2],
-                       float d, const int offset, const ig_signs kind) {
+/* The codebook formats. IQ1 has 2048 entries, which are looked up one by one. */
+INLINE super load_iq1(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs, const uint64_t steps[2],
+                      float d, const int offset) {
+    const __m512i one = _mm512_set1_epi8(1);
     super w;
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
@@ -248,12 +249,8 @@ INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_f
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) e[j] = (long long)entry(p, 8 * i + j);
         __m512i v = _mm512_set_epi64(e[7], e[6], e[5], e[4], e[3], e[2], e[1], e[0]);
-        uint32_t low = signs(p, 2 * i), high = signs(p, 2 * i + 1);
-        if (kind == IG_SIGNS_EVEN) low = ig_even_signs(low), high = ig_even_signs(high);
-        __mmask64 negative = low | (uint64_t)high << 32;
-        __m512i by = kind == IG_SIGNS_EIGHTH ? _mm512_set1_epi8(1) : v;
-        __m512i from = kind == IG_SIGNS_EIGHTH ? v : _mm512_set1_epi8((char)offset);
-        w.code[i] = _mm512_mask_sub_epi8(_mm512_add_epi8(from, by), negative, from, by);
+        __mmask64 negative = signs(p, 2 * i) | (uint64_t)signs(p, 2 * i + 1) << 32;
+        w.code[i] = _mm512_mask_sub_epi8(_mm512_add_epi8(v, one), negative, v, one);
     }
     __m512i s = _mm512_cvtepi8_epi32(_mm_set_epi64x((int64_t)steps[1], (int64_t)steps[0]));
     w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), _mm512_set1_ps(d));
@@ -261,14 +258,38 @@ INLINE super load_book(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_f
     return w;
 }
 
-#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                                     \
+#define LOAD_IQ1(TYPE, type, unit, offset, signs)                                                                      \
     static inline super load_##type(const uint8_t *p) {                                                                \
         uint64_t steps[2];                                                                                             \
         ig_##type##_steps(steps, p);                                                                                   \
-        return load_book(p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, \
-                         signs);                                                                                       \
+        return load_iq1(p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
     }
-IG_BOOK_TYPES(LOAD_BOOK)
+IG_BOOK_TYPES_1(LOAD_IQ1)
+
+INLINE super load_book(const book_fields *f, const uint16_t *book, const int n, const int bits, float d,
+                       const int offset, __m128i levels) {
+    super w;
+    __m512i words[2];
+    for (int i = 0; i < bits - 1; i++) words[i] = look_up(book, n, f->index[i]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) w.code[i] = codes_of(f, words, i, bits, offset, levels);
+    w.scale = _mm512_fmadd_ps(f->steps, _mm512_set1_ps(2 * d), _mm512_set1_ps(d));
+    w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps((float)-offset));
+    return w;
+}
+
+/* Levels: the magnitudes of all places. */
+#define LEVELS(X) _mm_setr_epi8(X(0), X(1), X(2), X(3), X(4), X(5), X(6), X(7), 0, 0, 0, 0, 0, 0, 0, 0)
+#define IG_LEVEL_IQ2_XXS IG_LEVEL_IQ2
+#define IG_LEVEL_IQ2_XS IG_LEVEL_IQ2
+#define IG_LEVEL_IQ2_S IG_LEVEL_IQ2
+#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                               \
+    static inline super load_##type(const uint8_t *p) {                                          \
+        book_fields f = fields_##type(p);                                                        \
+        return load_book(&f, ig_places_##type, sizeof ig_places_##type / 2, #type[2] - '0',      \
+                         _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, LEVELS(IG_LEVEL_##TYPE)); \
+    }
+IG_BOOK_TYPES_2(LOAD_BOOK)
 
 /* Elements 64 i .. 64 i + 63 of a block of IQ4_XS. */
 static inline pair pair_iq4_xs(const uint8_t *p, int i) {
