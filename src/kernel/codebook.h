@@ -38,6 +38,8 @@
 typedef enum ig_signs { IG_SIGNS_EIGHTH, IG_SIGNS_EVEN, IG_SIGNS_ALL } ig_signs;
 
 /* Numbers of an entry, a byte each; those of IQ1 are codes but for an eighth more or less. */
+#define ig_book_iq1_s ig_book_iq1
+#define ig_book_iq1_m ig_book_iq1
 extern const uint64_t ig_book_iq1[2048], ig_book_iq2_xxs[256], ig_book_iq2_xs[512], ig_book_iq2_s[1024];
 extern const uint32_t ig_book_iq3_xxs[256], ig_book_iq3_s[512];
 /* The same as places of numbers among the levels (codebook_entries.h): of 2 bits, of IQ3 of 3. */

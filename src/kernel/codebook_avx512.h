@@ -9,15 +9,8 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "kernel/codebook.h"
+#include "kernel/codebook_avx2.h"
 #include "kernel/codebook_entries.h"
-
-/* What a block says, unpacked: 256 codes follow from it. */
-typedef struct book_fields {
-    __m512i index[2]; /* words: of entries 0-31; of IQ3, of entries 32-63 too */
-    uint64_t negative[4];
-    __m512 steps; /* of 16 elements each: an odd number is 1 + 2 of these */
-} book_fields;
 
 /* ---- entries ------------------------------------------------------------------------ */
 
@@ -53,103 +46,57 @@ INLINE __m512i places(__m512i words, const int i, const int bits) {
     return _mm512_and_si512(both, _mm512_set1_epi8((char)((1 << bits) - 1)));
 }
 
-/* ---- signs and steps ------------------------------------------------------------------ */
+/* ---- indices -------------------------------------------------------------------------- */
 
-/* Seven signs a byte to eight, of which an even number is set. */
-static inline __m256i even_signs(__m256i seven) {
-    __m256i odd = _mm256_xor_si256(seven, _mm256_srli_epi16(seven, 4));
-    odd = _mm256_xor_si256(odd, _mm256_srli_epi16(odd, 2));
-    odd = _mm256_xor_si256(odd, _mm256_srli_epi16(odd, 1));
-    return _mm256_or_si256(seven, _mm256_and_si256(_mm256_slli_epi16(odd, 7), _mm256_set1_epi8(-128)));
-}
-
-/* Four times seven signs in each of 8 words of 32 bits, above them a scale. */
-static inline __m256i spread_sevens(__m256i v) {
-    __m256i two = _mm256_or_si256(_mm256_and_si256(v, _mm256_set1_epi32(0x3fff)),
-                                  _mm256_and_si256(_mm256_slli_epi32(v, 2), _mm256_set1_epi32(0x3fff0000)));
-    return _mm256_or_si256(_mm256_and_si256(two, _mm256_set1_epi16(0x7f)),
-                           _mm256_and_si256(_mm256_slli_epi16(two, 1), _mm256_set1_epi16(0x7f00)));
-}
-
-/* Steps of 32 elements each. */
-static inline __m512 steps_of_eight(__m256i eight) {
-    const __m512i each2 = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
-    return _mm512_permutexvar_ps(each2, _mm512_castps256_ps512(_mm256_cvtepi32_ps(eight)));
-}
-
-/* `nibbles` bytes of two steps, the first one low; the rest of the 16 are zero. */
-static inline __m512i nibbles_of(uint64_t bytes) {
-    __m128i v = _mm_cvtsi64_si128((long long)bytes), low = _mm_set1_epi8(15);
-    return _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(_mm_and_si128(v, low), _mm_and_si128(_mm_srli_epi16(v, 4), low)));
-}
-
-/* ---- blocks ---------------------------------------------------------------------------- */
+/* words_<type>: words with the indices of entries 32 i to 32 i + 31. */
+typedef __m512i (*words_fn)(const uint8_t *p, int i);
 
 static inline __m512i words_of_bytes(const uint8_t *p) {
     return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)p));
 }
 
-static inline void put_signs(book_fields *f, __m256i signs) { memcpy(f->negative, &signs, sizeof signs); }
-
-/* Of IQ2_XXS and IQ3_XXS. */
-static inline void put_signs_and_steps(book_fields *f, __m256i v) {
-    put_signs(f, even_signs(spread_sevens(v)));
-    f->steps = steps_of_eight(_mm256_srli_epi32(v, 28));
+INLINE __m512i words_iq2_xxs(const uint8_t *p, int i) {
+    (void)i;
+    return _mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(_mm512_loadu_si512(p + 2)));
 }
 
-static inline book_fields fields_iq2_xxs(const uint8_t *p) {
-    book_fields f;
-    __m512i v = _mm512_loadu_si512(p + 2);
-    f.index[0] = _mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(v));
-    put_signs_and_steps(&f, _mm512_cvtepi64_epi32(_mm512_srli_epi64(v, 32)));
-    return f;
+INLINE __m512i words_iq2_xs(const uint8_t *p, int i) {
+    (void)i;
+    return _mm512_and_si512(_mm512_loadu_si512(p + 2), _mm512_set1_epi16(511));
 }
 
-static inline book_fields fields_iq2_xs(const uint8_t *p) {
-    book_fields f;
-    __m512i v = _mm512_loadu_si512(p + 2);
-    f.index[0] = _mm512_and_si512(v, _mm512_set1_epi16(511));
-    put_signs(&f, even_signs(_mm512_cvtepi16_epi8(_mm512_srli_epi16(v, 9))));
-    f.steps = _mm512_cvtepi32_ps(nibbles_of(ig_read_u64(p + 66)));
-    return f;
-}
-
-static inline book_fields fields_iq2_s(const uint8_t *p) {
-    book_fields f;
+INLINE __m512i words_iq2_s(const uint8_t *p, int i) {
+    const __m512i each4 = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0908090809080908, 0x0100010001000100));
     __m512i high = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const void *)(p + 66))); /* two bits of four entries each */
-    high = _mm512_shuffle_epi8(high, _mm512_broadcast_i32x4(_mm_set_epi64x(0x0908090809080908, 0x0100010001000100)));
-    high = _mm512_sllv_epi16(high, _mm512_set1_epi64(0x0002000400060008));
+    (void)i;
+    high = _mm512_sllv_epi16(_mm512_shuffle_epi8(high, each4), _mm512_set1_epi64(0x0002000400060008));
     /* low | high & mask */
-    f.index[0] = _mm512_ternarylogic_epi64(words_of_bytes(p + 2), high, _mm512_set1_epi16(0x300), 0xf8);
-    memcpy(f.negative, p + 34, sizeof f.negative);
-    f.steps = _mm512_cvtepi32_ps(nibbles_of(ig_read_u64(p + 74)));
-    return f;
+    return _mm512_ternarylogic_epi64(words_of_bytes(p + 2), high, _mm512_set1_epi16(0x300), 0xf8);
 }
 
-static inline book_fields fields_iq3_xxs(const uint8_t *p) {
-    book_fields f = {.index = {words_of_bytes(p + 2), words_of_bytes(p + 34)}};
-    put_signs_and_steps(&f, _mm256_loadu_si256((const void *)(p + 66)));
-    return f;
+INLINE __m512i words_iq3_xxs(const uint8_t *p, int i) { return words_of_bytes(p + 2 + 32 * i); }
+
+INLINE __m512i words_iq3_s(const uint8_t *p, int i) {
+    __m512i low = words_of_bytes(p + 2 + 32 * i);
+    return _mm512_mask_add_epi16(low, ig_read_u32(p + 66 + 4 * i), low, _mm512_set1_epi16(256));
 }
 
-static inline book_fields fields_iq3_s(const uint8_t *p) {
-    book_fields f;
-    for (int i = 0; i < 2; i++) {
-        __m512i low = words_of_bytes(p + 2 + 32 * i);
-        f.index[i] = _mm512_mask_add_epi16(low, ig_read_u32(p + 66 + 4 * i), low, _mm512_set1_epi16(256));
-    }
-    memcpy(f.negative, p + 74, sizeof f.negative);
-    f.steps = steps_of_eight(_mm512_castsi512_si256(nibbles_of(ig_read_u32(p + 106))));
-    return f;
+/* ---- codes ---------------------------------------------------------------------------- */
+
+/* The signs of elements 64 i to 64 i + 63. */
+static inline __mmask64 negative_of(const book_block *b, int i) {
+    uint64_t bits;
+    memcpy(&bits, b->negative + 2 * i, sizeof bits);
+    return bits;
 }
 
 /* Codes of elements 64 i to 64 i + 63. `levels`: the magnitudes of all places. */
-INLINE __m512i codes_of(const book_fields *f, const __m512i words[2], const int i, const int bits, const int offset,
+INLINE __m512i codes_of(const book_block *b, const __m512i words[2], const int i, const int bits, const int offset,
                         __m128i levels) {
     __m512i more = _mm512_broadcast_i32x4(_mm_add_epi8(_mm_set1_epi8((char)offset), levels));
     __m512i less = _mm512_broadcast_i32x4(_mm_sub_epi8(_mm_set1_epi8((char)offset), levels));
     __m512i place = bits == 2 ? places(words[0], i, 2) : places(words[i / 2], i % 2, 3);
-    return _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(more, place), f->negative[i], less, place);
+    return _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(more, place), negative_of(b, i), less, place);
 }
 
 #endif

@@ -44,28 +44,48 @@ INLINE void row_bytes(const ig_matmul *m, const uint8_t *w, int c0, const int n_
 
 /* Adds the block s of 256 elements, with a scale for each 16, number b of its row, to the sums of a column. */
 INLINE void add_super(__m256 *acc, __m256 *mins, const super *s, const ig_q8 *a, int b, dot4_fn dot4) {
+    const __m256i each2 = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), each4 = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
     const float *ds = a->ds16 + 16 * b, *d = a->d + 8 * b;
-    for (int i = 0; i < 16; i += 8)
-        *mins = _mm256_fmadd_ps(_mm256_loadu_ps(s->min + i), _mm256_loadu_ps(ds + i), *mins);
-    for (int i = 0; i < 8; i++) {
-        __m256i dot = dot4(s->code[i], _mm256_load_si256((const void *)(a->q + 256 * b + 32 * i)), 0);
-        __m256 scale = _mm256_set_m128(_mm_set1_ps(s->scale[2 * i + 1]), _mm_set1_ps(s->scale[2 * i]));
-        *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale, _mm256_set1_ps(d[i])), *acc);
+    for (int half = 0; half < 2; half++) {
+        __m256 d2 = _mm256_permutevar8x32_ps(_mm256_broadcast_ps((const void *)(d + 4 * half)), each2);
+        __m256 scales = _mm256_mul_ps(_mm256_loadu_ps(s->scale + 8 * half), d2);
+        *mins = _mm256_fmadd_ps(_mm256_loadu_ps(s->min + 8 * half), _mm256_loadu_ps(ds + 8 * half), *mins);
+        for (int i = 0; i < 4; i++) {
+            const int8_t *q = a->q + 256 * b + 128 * half + 32 * i;
+            __m256i dot = dot4(s->code[4 * half + i], _mm256_load_si256((const void *)q), 0);
+            __m256 scale = _mm256_permutevar8x32_ps(scales, _mm256_add_epi32(each4, _mm256_set1_epi32(2 * i)));
+            *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, *acc);
+        }
     }
 }
 
+/* How a block of 256 is read: at once, or in two steps, between which it lies in memory. */
+typedef struct super_steps {
+    void (*load)(super *w, const uint8_t *p);
+    take_fn begin; /* NULL: at once */
+    end_book_fn end;
+} super_steps;
+
+/* A block in two steps is begun while the one before is ended: what is stored is read again piece by piece. */
 INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
-                       void (*load)(super *, const uint8_t *), const int bytes, dot4_fn dot4) {
+                       const super_steps of, const int bytes, dot4_fn dot4) {
     __m256 acc[MAX_COLS], mins[MAX_COLS];
     ig_q8 a[MAX_COLS];
+    book_block taken[2];
+    int n_blocks = m->n_in / 256;
     for (int c = 0; c < n_cols; c++) {
         a[c] = column(m, c0 + c);
         acc[c] = mins[c] = _mm256_setzero_ps();
     }
-    for (int b = 0; b < m->n_in / 256; b++, w += bytes) {
+    if (of.begin) of.begin(&taken[0], w);
+    for (int b = 0; b < n_blocks; b++, w += bytes) {
         super s;
         fetch_weights(w, (size_t)bytes);
-        load(&s, w);
+        if (of.begin) {
+            of.begin(&taken[(b + 1) % 2], b + 1 < n_blocks ? w + bytes : w);
+            of.end(&s, &taken[b % 2], w);
+        } else
+            of.load(&s, w);
         for (int c = 0; c < n_cols; c++) add_super(&acc[c], &mins[c], &s, &a[c], b, dot4);
     }
     for (int c = 0; c < n_cols; c++) sums[c] = sum8(_mm256_add_ps(acc[c], mins[c]));
@@ -98,19 +118,21 @@ static inline void run_rows(const ig_matmul *m, int row_begin, int row_end, row_
     static void gemv_##type(const ig_matmul *m, int row_begin, int row_end) {                       \
         run_rows(m, row_begin, row_end, row_##type);                                                \
     }
-#define DEFINE_QUANTISED_GEMV(dot4)                           \
-    DEFINE_GEMV(q8_0, row_bytes, load_q8_0, 34, 1, dot4)      \
-    DEFINE_GEMV(iq4_nl, row_bytes, load_iq4_nl, 18, 1, dot4)  \
-    DEFINE_GEMV(iq4_xs, row_bytes, load_iq4_xs, 136, 8, dot4) \
-    DEFINE_GEMV(q2_k, row_supers, load_q2_k, 84, dot4)        \
-    DEFINE_GEMV(q3_k, row_supers, load_q3_k, 110, dot4)       \
-    DEFINE_GEMV(iq1_s, row_supers, load_iq1_s, 50, dot4)      \
-    DEFINE_GEMV(iq1_m, row_supers, load_iq1_m, 56, dot4)      \
-    DEFINE_GEMV(iq2_xxs, row_supers, load_iq2_xxs, 66, dot4)  \
-    DEFINE_GEMV(iq2_xs, row_supers, load_iq2_xs, 74, dot4)    \
-    DEFINE_GEMV(iq2_s, row_supers, load_iq2_s, 82, dot4)      \
-    DEFINE_GEMV(iq3_xxs, row_supers, load_iq3_xxs, 98, dot4)  \
-    DEFINE_GEMV(iq3_s, row_supers, load_iq3_s, 110, dot4)
+#define AT_ONCE(type) ((super_steps){load_##type, NULL, NULL})
+#define AT_TWICE(type) ((super_steps){NULL, begin_##type, end_##type})
+#define DEFINE_QUANTISED_GEMV(dot4)                               \
+    DEFINE_GEMV(q8_0, row_bytes, load_q8_0, 34, 1, dot4)          \
+    DEFINE_GEMV(iq4_nl, row_bytes, load_iq4_nl, 18, 1, dot4)      \
+    DEFINE_GEMV(iq4_xs, row_bytes, load_iq4_xs, 136, 8, dot4)     \
+    DEFINE_GEMV(q2_k, row_supers, AT_ONCE(q2_k), 84, dot4)        \
+    DEFINE_GEMV(q3_k, row_supers, AT_ONCE(q3_k), 110, dot4)       \
+    DEFINE_GEMV(iq1_s, row_supers, AT_TWICE(iq1_s), 50, dot4)     \
+    DEFINE_GEMV(iq1_m, row_supers, AT_TWICE(iq1_m), 56, dot4)     \
+    DEFINE_GEMV(iq2_xxs, row_supers, AT_TWICE(iq2_xxs), 66, dot4) \
+    DEFINE_GEMV(iq2_xs, row_supers, AT_TWICE(iq2_xs), 74, dot4)   \
+    DEFINE_GEMV(iq2_s, row_supers, AT_TWICE(iq2_s), 82, dot4)     \
+    DEFINE_GEMV(iq3_xxs, row_supers, AT_TWICE(iq3_xxs), 98, dot4) \
+    DEFINE_GEMV(iq3_s, row_supers, AT_TWICE(iq3_s), 110, dot4)
 
 #define SET_GEMV(TYPE, type, ...) k->gemv[IG_TYPE_##TYPE] = gemv_##type;
 

@@ -124,7 +124,20 @@ INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n
 
 /* ---- 256 elements ------------------------------------------------------------- */
 
-typedef super (*load_super_fn)(const uint8_t *p);
+/* How a block is read: at once, or in two steps, between which it lies in memory. */
+typedef struct super_steps {
+    super (*load)(const uint8_t *p);
+    take_fn begin; /* NULL: at once */
+    end_book_fn end;
+} super_steps;
+
+typedef book_block taken_blocks[MAX_ROWS];
+
+INLINE void begin_blocks(taken_blocks taken, const rows *t, const int n_rows, size_t at, const super_steps of) {
+    if (!of.begin) return;
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) of.begin(&taken[r], t->w[r] + at);
+}
 
 /* Lanes of a register of 16 scales that belong to the 16 sums of 4 of part i. */
 static inline __m512i scale_lanes(int i) {
@@ -133,8 +146,8 @@ static inline __m512i scale_lanes(int i) {
 }
 
 INLINE void step_supers(const rows *t, const ig_q8 *a, int b, __m512 acc[MAX_ROWS][MAX_COLS],
-                        __m512 mins[MAX_ROWS][MAX_COLS], const int n_rows, const int n_cols, load_super_fn load,
-                        const int bytes) {
+                        __m512 mins[MAX_ROWS][MAX_COLS], const int n_rows, const int n_cols, const super_steps of,
+                        taken_blocks taken, const int bytes) {
     const __m512i each2 = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
     __m512 d[MAX_COLS];
 #pragma GCC unroll 4
@@ -142,7 +155,8 @@ INLINE void step_supers(const rows *t, const ig_q8 *a, int b, __m512 acc[MAX_ROW
         d[c] = _mm512_permutexvar_ps(each2, _mm512_castps256_ps512(_mm256_load_ps(a[c].d + 8 * b)));
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
-        super w = load(t->w[r] + (size_t)b * (size_t)bytes);
+        const uint8_t *p = t->w[r] + (size_t)b * (size_t)bytes;
+        super w = of.begin ? of.end(&taken[r], p) : of.load(p);
 #pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) {
             __m512 sd = _mm512_mul_ps(w.scale, d[c]);
@@ -158,17 +172,22 @@ INLINE void step_supers(const rows *t, const ig_q8 *a, int b, __m512 acc[MAX_ROW
     }
 }
 
-INLINE void tile_supers(const ig_matmul *m, rows t, const int n_rows, const int n_cols, load_super_fn load,
+/* Blocks in two steps are begun while those before are ended: what is stored is read again piece by piece. */
+INLINE void tile_supers(const ig_matmul *m, rows t, const int n_rows, const int n_cols, const super_steps of,
                         const int bytes) {
+    taken_blocks taken[2];
+    int n_blocks = m->n_in / 256;
     __m512 acc[MAX_ROWS][MAX_COLS], mins[MAX_ROWS][MAX_COLS];
     ig_q8 a[MAX_COLS];
     columns_of(a, m, &t, n_cols);
     set_zero(acc, n_rows, n_cols);
     set_zero(mins, n_rows, n_cols);
     const uint8_t *next = fetch_from(m, t.w[0], n_rows);
-    for (int b = 0; b < m->n_in / 256; b++) {
+    begin_blocks(taken[0], &t, n_rows, 0, of);
+    for (int b = 0; b < n_blocks; b++) {
         fetch_tile(&next, bytes * n_rows);
-        step_supers(&t, a, b, acc, mins, n_rows, n_cols, load, bytes);
+        begin_blocks(taken[(b + 1) % 2], &t, n_rows, (size_t)(b + 1 < n_blocks ? b + 1 : b) * (size_t)bytes, of);
+        step_supers(&t, a, b, acc, mins, n_rows, n_cols, of, taken[b % 2], bytes);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)
@@ -249,18 +268,21 @@ static void run_tiles(const ig_matmul *m, int row_begin, int row_end,
     }
 }
 
+#define AT_ONCE(type) ((super_steps){load_##type, NULL, NULL})
+#define AT_TWICE(type) ((super_steps){NULL, begin_##type, end_##type})
+
 GEMV(q8_0, tile_pairs, pair_of_q8_0, 34)
 GEMV(iq4_nl, tile_pairs, pair_of_iq4_nl, 18)
 GEMV(iq4_xs, tile_pairs, pair_of_iq4_xs, 17)
-GEMV(q2_k, tile_supers, load_q2_k, 84)
-GEMV(q3_k, tile_supers, load_q3_k, 110)
-GEMV(iq1_s, tile_supers, load_iq1_s, 50)
-GEMV(iq1_m, tile_supers, load_iq1_m, 56)
-GEMV(iq2_xxs, tile_supers, load_iq2_xxs, 66)
-GEMV(iq2_xs, tile_supers, load_iq2_xs, 74)
-GEMV(iq2_s, tile_supers, load_iq2_s, 82)
-GEMV(iq3_xxs, tile_supers, load_iq3_xxs, 98)
-GEMV(iq3_s, tile_supers, load_iq3_s, 110)
+GEMV(q2_k, tile_supers, AT_ONCE(q2_k), 84)
+GEMV(q3_k, tile_supers, AT_ONCE(q3_k), 110)
+GEMV(iq1_s, tile_supers, AT_TWICE(iq1_s), 50)
+GEMV(iq1_m, tile_supers, AT_TWICE(iq1_m), 56)
+GEMV(iq2_xxs, tile_supers, AT_ONCE(iq2_xxs), 66)
+GEMV(iq2_xs, tile_supers, AT_ONCE(iq2_xs), 74)
+GEMV(iq2_s, tile_supers, AT_ONCE(iq2_s), 82)
+GEMV(iq3_xxs, tile_supers, AT_ONCE(iq3_xxs), 98)
+GEMV(iq3_s, tile_supers, AT_ONCE(iq3_s), 110)
 GEMV(f32, tile_floats, load_f32, 4)
 GEMV(f16, tile_floats, load_f16, 2)
 GEMV(bf16, tile_floats, load_bf16, 2)

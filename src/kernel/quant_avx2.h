@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernel/codebook.h"
+#include "kernel/codebook_avx2.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
 
@@ -163,52 +163,61 @@ static inline void load_q3_k(super *w, const uint8_t *p) {
     scales_signed(w, bytes, read_f16(p + 108), 4);
 }
 
-/* 255 in each byte whose bit is set. */
-static inline __m256i byte_masks(uint32_t bits) {
+/* 255 in each byte whose bit is set; in each of eight bytes where all eight bits are. */
+INLINE __m256i byte_masks(uint32_t bits, const bool by_eights) {
     const __m256i each = _mm256_setr_epi64x(0, IG_BYTES(1), IG_BYTES(2), IG_BYTES(3));
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
     __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), each);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
+    return by_eights ? v : _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
 }
 
-/* ig_even_signs() of a block. */
-static inline void even_signs(uint32_t signs[8]) {
-    const __m256i seven = _mm256_set1_epi32(0x7f), one = _mm256_set1_epi8(1);
-    __m256i raw = load32((const uint8_t *)signs), v = _mm256_and_si256(raw, seven);
-    v = _mm256_or_si256(v, _mm256_and_si256(_mm256_slli_epi32(raw, 1), _mm256_slli_epi32(seven, 8)));
-    v = _mm256_or_si256(v, _mm256_and_si256(_mm256_slli_epi32(raw, 2), _mm256_slli_epi32(seven, 16)));
-    v = _mm256_or_si256(v, _mm256_and_si256(_mm256_slli_epi32(raw, 3), _mm256_slli_epi32(seven, 24)));
-    __m256i odd = _mm256_xor_si256(v, _mm256_srli_epi32(v, 4));
-    odd = _mm256_xor_si256(odd, _mm256_srli_epi32(odd, 2));
-    odd = _mm256_and_si256(_mm256_xor_si256(odd, _mm256_srli_epi32(odd, 1)), one);
-    _mm256_storeu_si256((void *)signs, _mm256_or_si256(v, _mm256_slli_epi32(odd, 7)));
+/* Four entries of eight bytes, or eight of four. */
+INLINE __m256i entries(const void *book, const int bytes, const uint16_t *index) {
+    if (bytes == 4) {
+        const uint32_t *e = book;
+        return _mm256_setr_epi32((int)e[index[0]], (int)e[index[1]], (int)e[index[2]], (int)e[index[3]],
+                                 (int)e[index[4]], (int)e[index[5]], (int)e[index[6]], (int)e[index[7]]);
+    }
+    const __m64 *e = book;
+    __m128 low = _mm_castsi128_ps(_mm_loadl_epi64((const void *)(e + index[0])));
+    __m128 high = _mm_castsi128_ps(_mm_loadl_epi64((const void *)(e + index[2])));
+    low = _mm_loadh_pi(low, e + index[1]);
+    high = _mm_loadh_pi(high, e + index[3]);
+    return _mm256_castps_si256(_mm256_set_m128(high, low));
 }
 
-/* The codebook formats. */
-INLINE void load_book(super *w, const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs,
-                      const uint64_t steps[2], float d, const int offset, const ig_signs kind) {
-    uint32_t negative[8];
-    for (int i = 0; i < 8; i++) negative[i] = signs(p, i);
-    if (kind == IG_SIGNS_EVEN) even_signs(negative);
+/* The codebook formats, in two steps: begin_<type> takes a block apart, and end_<type> looks its entries up. */
+typedef void (*end_book_fn)(super *w, const book_block *b, const uint8_t *p);
+
+/* Entries of so many bytes. */
+INLINE void look_up_book(super *w, const book_block *b, const void *book, const int bytes, float d, const int offset,
+                         const ig_signs kind) {
+    const __m256i zero = _mm256_set1_epi8((char)offset), one = _mm256_set1_epi8(1);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m256i v = _mm256_set_epi64x((long long)entry(p, 4 * i + 3), (long long)entry(p, 4 * i + 2),
-                                      (long long)entry(p, 4 * i + 1), (long long)entry(p, 4 * i));
-        __m256i mask = byte_masks(negative[i]), zero = _mm256_set1_epi8((char)offset);
+        __m256i v = entries(book, bytes, b->index + 32 / bytes * i);
+        __m256i mask = byte_masks(b->negative[i], kind == IG_SIGNS_EIGHTH);
         if (kind == IG_SIGNS_EIGHTH)
-            w->code[i] = _mm256_add_epi8(v, _mm256_or_si256(mask, _mm256_set1_epi8(1)));
+            w->code[i] = _mm256_add_epi8(v, _mm256_or_si256(mask, one));
         else
             w->code[i] = _mm256_add_epi8(zero, _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask));
     }
-    scales_signed(w, _mm_set_epi64x((long long)steps[1], (long long)steps[0]), d, (float)offset);
+    scales_signed(w, b->steps, d, (float)offset);
 }
 
-#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                                 \
-    static inline void load_##type(super *w, const uint8_t *p) {                                                   \
-        uint64_t steps[2];                                                                                         \
-        ig_##type##_steps(steps, p);                                                                               \
-        load_book(w, p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, \
-                  signs);                                                                                          \
+#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                               \
+    INLINE void begin_##type(book_block *b, const uint8_t *p) {                                                  \
+        index_##type(b, p);                                                                                      \
+        rest_##type(b, p);                                                                                       \
+    }                                                                                                            \
+    INLINE void end_##type(super *w, const book_block *b, const uint8_t *p) {                                    \
+        look_up_book(w, b, ig_book_##type, sizeof *ig_book_##type, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, \
+                     signs);                                                                                     \
+    }                                                                                                            \
+    static inline void load_##type(super *w, const uint8_t *p) {                                                 \
+        book_block b;                                                                                            \
+        begin_##type(&b, p);                                                                                     \
+        end_##type(w, &b, p);                                                                                    \
     }
 IG_BOOK_TYPES(LOAD_BOOK)
 

@@ -238,43 +238,56 @@ static inline super load_q3_k(const uint8_t *p) {
     return w;
 }
 
-/* The codebook formats. IQ1 has 2048 entries, which are looked up one by one. */
-INLINE super load_iq1(const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs, const uint64_t steps[2],
-                      float d, const int offset) {
+/* The codebook formats: scales of a block, whose minimums are those of the offset. */
+static inline void put_steps(super *w, const book_block *b, float d, int offset) {
+    w->scale = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b->steps)), _mm512_set1_ps(d));
+    w->min = _mm512_mul_ps(w->scale, _mm512_set1_ps((float)-offset));
+}
+
+/* IQ1 has 2048 entries, which are looked up one by one: begin_<type> takes a block apart, and end_<type> does that. */
+typedef super (*end_book_fn)(const book_block *b, const uint8_t *p);
+
+INLINE super look_up_iq1(const book_block *b, float d, const int offset) {
     const __m512i one = _mm512_set1_epi8(1);
     super w;
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         long long e[8];
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) e[j] = (long long)entry(p, 8 * i + j);
+        for (int j = 0; j < 8; j++) e[j] = (long long)ig_book_iq1[b->index[8 * i + j]];
         __m512i v = _mm512_set_epi64(e[7], e[6], e[5], e[4], e[3], e[2], e[1], e[0]);
-        __mmask64 negative = signs(p, 2 * i) | (uint64_t)signs(p, 2 * i + 1) << 32;
-        w.code[i] = _mm512_mask_sub_epi8(_mm512_add_epi8(v, one), negative, v, one);
+        w.code[i] = _mm512_mask_sub_epi8(_mm512_add_epi8(v, one), negative_of(b, i), v, one);
     }
-    __m512i s = _mm512_cvtepi8_epi32(_mm_set_epi64x((int64_t)steps[1], (int64_t)steps[0]));
-    w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), _mm512_set1_ps(d));
-    w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps((float)-offset));
+    put_steps(&w, b, d, offset);
     return w;
 }
 
-#define LOAD_IQ1(TYPE, type, unit, offset, signs)                                                                      \
-    static inline super load_##type(const uint8_t *p) {                                                                \
-        uint64_t steps[2];                                                                                             \
-        ig_##type##_steps(steps, p);                                                                                   \
-        return load_iq1(p, ig_##type##_entry, ig_##type##_signs, steps, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
+#define LOAD_IQ1(TYPE, type, unit, offset, signs)                            \
+    INLINE void begin_##type(book_block *b, const uint8_t *p) {              \
+        index_##type(b, p);                                                  \
+        rest_##type(b, p);                                                   \
+    }                                                                        \
+    INLINE super end_##type(const book_block *b, const uint8_t *p) {         \
+        return look_up_iq1(b, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
+    }                                                                        \
+    static inline super load_##type(const uint8_t *p) {                      \
+        book_block b;                                                        \
+        begin_##type(&b, p);                                                 \
+        return end_##type(&b, p);                                            \
     }
 IG_BOOK_TYPES_1(LOAD_IQ1)
 
-INLINE super load_book(const book_fields *f, const uint16_t *book, const int n, const int bits, float d,
-                       const int offset, __m128i levels) {
+/* A book of n words of places of so many bits. */
+INLINE super load_book(const uint8_t *p, words_fn index, take_fn rest, const uint16_t *book, const int n,
+                       const int bits, float d, const int offset, __m128i levels) {
+    __m512i words[2] = {look_up(book, n, index(p, 0)), _mm512_setzero_si512()};
+    book_block b;
     super w;
-    __m512i words[2];
-    for (int i = 0; i < bits - 1; i++) words[i] = look_up(book, n, f->index[i]);
+    if (bits == 3) words[1] = look_up(book, n, index(p, 1));
+    rest(&b, p);
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) w.code[i] = codes_of(f, words, i, bits, offset, levels);
-    w.scale = _mm512_fmadd_ps(f->steps, _mm512_set1_ps(2 * d), _mm512_set1_ps(d));
-    w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps((float)-offset));
+    for (int i = 0; i < 4; i++) w.code[i] = codes_of(&b, words, i, bits, offset, levels);
+    put_steps(&w, &b, d, offset);
     return w;
 }
 
@@ -283,11 +296,10 @@ INLINE super load_book(const book_fields *f, const uint16_t *book, const int n, 
 #define IG_LEVEL_IQ2_XXS IG_LEVEL_IQ2
 #define IG_LEVEL_IQ2_XS IG_LEVEL_IQ2
 #define IG_LEVEL_IQ2_S IG_LEVEL_IQ2
-#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                               \
-    static inline super load_##type(const uint8_t *p) {                                          \
-        book_fields f = fields_##type(p);                                                        \
-        return load_book(&f, ig_places_##type, sizeof ig_places_##type / 2, #type[2] - '0',      \
-                         _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, LEVELS(IG_LEVEL_##TYPE)); \
+#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                                    \
+    static inline super load_##type(const uint8_t *p) {                                                               \
+        return load_book(p, words_##type, rest_##type, ig_places_##type, sizeof ig_places_##type / 2, #type[2] - '0', \
+                         _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, LEVELS(IG_LEVEL_##TYPE));                      \
     }
 IG_BOOK_TYPES_2(LOAD_BOOK)
 
