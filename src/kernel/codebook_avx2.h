@@ -87,12 +87,17 @@ static inline void put_signs_and_steps(book_block *b, __m256i v) {
 /* index_<type>: indices, for entries by loads. rest_<type>: signs and steps. */
 typedef void (*take_fn)(book_block *b, const uint8_t *p);
 
+/* Words 4 i to 4 i + 3 of eight that both halves of v hold, four times each. */
+INLINE __m256i spread_words(__m256i v, const int i) {
+    const __m256i lane =
+        _mm256_setr_epi64x(0x0100010001000100, 0x0302030203020302, 0x0504050405040504, 0x0706070607060706);
+    return _mm256_shuffle_epi8(v, _mm256_add_epi8(lane, _mm256_set1_epi8((char)(8 * i))));
+}
+
 INLINE void index_iq1_s(book_block *b, const uint8_t *p) {
-    const __m256i lane = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 4, 5, 4, 5, 4, 5, 4, 5, 6, 7,
-                                          6, 7, 6, 7, 6, 7);
     __m256i high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)(p + 34)));
     for (int i = 0; i < 2; i++) {
-        __m256i v = _mm256_shuffle_epi8(high, _mm256_add_epi8(lane, _mm256_set1_epi8((char)(8 * i))));
+        __m256i v = spread_words(high, i);
         __m256i left = _mm256_mullo_epi16(v, _mm256_set1_epi64x(0x0000000400200100)); /* by 8, 5 and 2 bits */
         v = _mm256_blend_epi16(left, _mm256_srli_epi16(v, 1), 0x88);
         put_long_index(b, 16 * i, p + 2 + 16 * i, v, 0x700);
@@ -115,12 +120,12 @@ INLINE void index_iq1_m(book_block *b, const uint8_t *p) {
 }
 
 INLINE void rest_iq1_m(book_block *b, const uint8_t *p) {
-    uint64_t steps[2];
-    __m256i v[2];
+    __m256i v[2], steps = spread_words(_mm256_set1_epi64x((long long)ig_read_u64(p + 48)), 0);
     for (int i = 0; i < 2; i++) v[i] = _mm256_srai_epi16(_mm256_slli_epi16(iq1_m_high(p, i), 4), 15);
     put_signs(b, _mm256_permute4x64_epi64(_mm256_packs_epi16(v[0], v[1]), 0xd8));
-    ig_iq1_m_steps(steps, p);
-    b->steps = _mm_set_epi64x((long long)steps[1], (long long)steps[0]);
+    steps = _mm256_mullo_epi16(steps, _mm256_set1_epi64x(0x0010008004002000)); /* each three bits to the top */
+    steps = _mm256_srli_epi16(steps, 13);
+    b->steps = odd_bytes(_mm_packus_epi16(_mm256_castsi256_si128(steps), _mm256_extracti128_si256(steps, 1)));
 }
 
 /* The even words of 32 bits of 64 bytes, or the odd ones. */
