@@ -225,8 +225,10 @@ static int64_t ask_number(ig_prefix_index *ix, const char *text) {
 /* Not the trees of the indexes, which takes longest: what they lead to is compared with the data anyway. */
 static bool is_sound(ig_prefix_index *ix) {
     sqlite3_stmt *s = NULL;
-    bool is = sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK &&
-              sqlite3_step(s) == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(s, 0), "ok") == 0;
+    const char *said = NULL;
+    if (sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+        said = (const char *)sqlite3_column_text(s, 0);
+    bool is = said && strcmp(said, "ok") == 0;
     sqlite3_finalize(s);
     return is;
 }
