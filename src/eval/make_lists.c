@@ -186,9 +186,8 @@ typedef struct function {
 /* The first of the n functions that stand in that layer of so many. */
 static int layer_begin(int n, int layer, int n_layers) { return (int)(((int64_t)n * layer + n_layers - 1) / n_layers); }
 
-/* 2, 4, ..., 10 layers, by the number of the sample; each function calls one of the next layer. */
-static void draw_functions(function *f, ig_eval_sample *s, const uint32_t *names) {
-    int n_layers = 2 + s->o->i_sample % 5 * 2;
+/* Each calls one of the next layer. */
+static void draw_functions(function *f, ig_eval_sample *s, const uint32_t *names, int n_layers) {
     for (int layer = 0; layer < n_layers; layer++) {
         int next = layer_begin(s->n, layer + 1, n_layers), n_next = layer_begin(s->n, layer + 2, n_layers) - next;
         for (int i = layer_begin(s->n, layer, n_layers); i < next; i++) {
@@ -208,17 +207,18 @@ static void put_function(FILE *out, const function *all, const function *f) {
     fprintf(out, " %c %d\n\n", f->adds < 0 ? '-' : '+', abs(f->adds));
 }
 
+/* 2, 4, ..., 10 layers, by the number of the sample. */
 void ig_eval_build_calls(ig_eval_sample *s) {
     char question[64], prefix[64];
+    int n_layers = 2 + s->o->i_sample % 5 * 2;
     size_t n = (size_t)s->n;
     uint32_t *names = ig_eval_random_draw(&s->random, n, n), *order = ig_eval_random_draw(&s->random, n, n);
     function *all = malloc(n * sizeof *all);
     if (names && order && all) {
-        draw_functions(all, s, names);
+        draw_functions(all, s, names, n_layers);
         fputs("Below is a program. You will be asked for what one of its functions gives.\n\n", s->context);
         for (size_t i = 0; i < n; i++) put_function(s->context, all, &all[order[i]]);
-        int n_asked = layer_begin(s->n, 1, 2 + s->o->i_sample % 5 * 2);
-        int asked = (int)ig_eval_random_below(&s->random, (uint64_t)n_asked);
+        int asked = (int)ig_eval_random_below(&s->random, (uint64_t)layer_begin(s->n, 1, n_layers));
         int x = (int)ig_eval_random_below(&s->random, 21) - 10, y = x;
         for (int i = asked; i >= 0; i = all[i].calls) y += all[i].adds;
         snprintf(question, sizeof question, "Question: What is the value of func_%d(%d)?", all[asked].name, x);

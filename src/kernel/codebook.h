@@ -22,15 +22,16 @@
 #include "kernel/parts.h"
 
 /* X(TYPE, type, unit, offset, signs): the largest magnitude is the offset. */
-#define IG_BOOK_TYPES(X) IG_BOOK_TYPES_1(X) IG_BOOK_TYPES_2(X)
-#define IG_BOOK_TYPES_1(X)                      \
+#define IG_BOOK_TYPES(X) IG_IQ1_TYPES(X) IG_IQ2_TYPES(X) IG_IQ3_TYPES(X)
+#define IG_IQ1_TYPES(X)                         \
     X(IQ1_S, iq1_s, 0.125f, 9, IG_SIGNS_EIGHTH) \
     X(IQ1_M, iq1_m, 0.125f, 9, IG_SIGNS_EIGHTH)
-#define IG_BOOK_TYPES_2(X)                         \
+#define IG_IQ2_TYPES(X)                            \
     X(IQ2_XXS, iq2_xxs, 0.125f, 43, IG_SIGNS_EVEN) \
     X(IQ2_XS, iq2_xs, 0.125f, 43, IG_SIGNS_EVEN)   \
-    X(IQ2_S, iq2_s, 0.125f, 43, IG_SIGNS_ALL)      \
-    X(IQ3_XXS, iq3_xxs, 0.25f, 62, IG_SIGNS_EVEN)  \
+    X(IQ2_S, iq2_s, 0.125f, 43, IG_SIGNS_ALL)
+#define IG_IQ3_TYPES(X)                           \
+    X(IQ3_XXS, iq3_xxs, 0.25f, 62, IG_SIGNS_EVEN) \
     X(IQ3_S, iq3_s, 1, 15, IG_SIGNS_ALL)
 
 /* Of IQ1 they are those of an eighth, which is 1 of a code, by which numbers are more or less. Of the others they are

@@ -188,4 +188,12 @@ INLINE void rest_iq3_s(book_block *b, const uint8_t *p) {
     b->steps = odd_bytes(_mm_unpacklo_epi8(steps, steps));
 }
 
+/* begin_<type>: both. */
+#define BEGIN_BOOK(TYPE, type, unit, offset, signs)             \
+    INLINE void begin_##type(book_block *b, const uint8_t *p) { \
+        index_##type(b, p);                                     \
+        rest_##type(b, p);                                      \
+    }
+IG_BOOK_TYPES(BEGIN_BOOK)
+
 #endif

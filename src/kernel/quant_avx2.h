@@ -186,7 +186,7 @@ INLINE __m256i entries(const void *book, const int bytes, const uint16_t *index)
     return _mm256_castps_si256(_mm256_set_m128(high, low));
 }
 
-/* The codebook formats, in two steps: begin_<type> takes a block apart, and end_<type> looks its entries up. */
+/* The codebook formats: end_<type> looks up the entries of a block that begin_<type> took apart. */
 typedef void (*end_book_fn)(super *w, const book_block *b, const uint8_t *p);
 
 /* Entries of so many bytes. */
@@ -206,10 +206,6 @@ INLINE void look_up_book(super *w, const book_block *b, const void *book, const 
 }
 
 #define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                               \
-    INLINE void begin_##type(book_block *b, const uint8_t *p) {                                                  \
-        index_##type(b, p);                                                                                      \
-        rest_##type(b, p);                                                                                       \
-    }                                                                                                            \
     INLINE void end_##type(super *w, const book_block *b, const uint8_t *p) {                                    \
         look_up_book(w, b, ig_book_##type, sizeof *ig_book_##type, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, \
                      signs);                                                                                     \

@@ -244,7 +244,7 @@ static inline void put_steps(super *w, const book_block *b, float d, int offset)
     w->min = _mm512_mul_ps(w->scale, _mm512_set1_ps((float)-offset));
 }
 
-/* IQ1 has 2048 entries, which are looked up one by one: begin_<type> takes a block apart, and end_<type> does that. */
+/* IQ1 has 2048 entries, which are looked up one by one: by end_<type>, once begin_<type> took the block apart. */
 typedef super (*end_book_fn)(const book_block *b, const uint8_t *p);
 
 INLINE super look_up_iq1(const book_block *b, float d, const int offset) {
@@ -263,10 +263,6 @@ INLINE super look_up_iq1(const book_block *b, float d, const int offset) {
 }
 
 #define LOAD_IQ1(TYPE, type, unit, offset, signs)                            \
-    INLINE void begin_##type(book_block *b, const uint8_t *p) {              \
-        index_##type(b, p);                                                  \
-        rest_##type(b, p);                                                   \
-    }                                                                        \
     INLINE super end_##type(const book_block *b, const uint8_t *p) {         \
         return look_up_iq1(b, _cvtsh_ss(ig_##type##_d(p)) * (unit), offset); \
     }                                                                        \
@@ -275,7 +271,7 @@ INLINE super look_up_iq1(const book_block *b, float d, const int offset) {
         begin_##type(&b, p);                                                 \
         return end_##type(&b, p);                                            \
     }
-IG_BOOK_TYPES_1(LOAD_IQ1)
+IG_IQ1_TYPES(LOAD_IQ1)
 
 /* A book of n words of places of so many bits. */
 INLINE super load_book(const uint8_t *p, words_fn index, take_fn rest, const uint16_t *book, const int n,
@@ -291,17 +287,17 @@ INLINE super load_book(const uint8_t *p, words_fn index, take_fn rest, const uin
     return w;
 }
 
-/* Levels: the magnitudes of all places. */
+/* X: the magnitude at a place. */
 #define LEVELS(X) _mm_setr_epi8(X(0), X(1), X(2), X(3), X(4), X(5), X(6), X(7), 0, 0, 0, 0, 0, 0, 0, 0)
-#define IG_LEVEL_IQ2_XXS IG_LEVEL_IQ2
-#define IG_LEVEL_IQ2_XS IG_LEVEL_IQ2
-#define IG_LEVEL_IQ2_S IG_LEVEL_IQ2
-#define LOAD_BOOK(TYPE, type, unit, offset, signs)                                                                    \
-    static inline super load_##type(const uint8_t *p) {                                                               \
-        return load_book(p, words_##type, rest_##type, ig_places_##type, sizeof ig_places_##type / 2, #type[2] - '0', \
-                         _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, LEVELS(IG_LEVEL_##TYPE));                      \
+#define LOAD_BOOK(type, bits, unit, offset, level)                                                          \
+    static inline super load_##type(const uint8_t *p) {                                                     \
+        return load_book(p, words_##type, rest_##type, ig_places_##type, sizeof ig_places_##type / 2, bits, \
+                         _cvtsh_ss(ig_##type##_d(p)) * (unit), offset, LEVELS(level));                      \
     }
-IG_BOOK_TYPES_2(LOAD_BOOK)
+#define LOAD_IQ2(TYPE, type, unit, offset, signs) LOAD_BOOK(type, 2, unit, offset, IG_LEVEL_IQ2)
+#define LOAD_IQ3(TYPE, type, unit, offset, signs) LOAD_BOOK(type, 3, unit, offset, IG_LEVEL_##TYPE)
+IG_IQ2_TYPES(LOAD_IQ2)
+IG_IQ3_TYPES(LOAD_IQ3)
 
 /* Elements 64 i .. 64 i + 63 of a block of IQ4_XS. */
 static inline pair pair_iq4_xs(const uint8_t *p, int i) {

@@ -4,7 +4,6 @@
  *
  * The reference multiplies the dequantised weights with the activations rounded as their form
  * says (8 bits in groups of 32), in double precision, so the limits are those of float sums.
- * Weights lie in a buffer that ends at an untouchable page; outputs stand between guards.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,17 +11,8 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "base/type.h"
-#include "check.h"
 #include "kernel/fixed.h"
-
-/* Offsets of the 16-bit scales in a block (the other bytes may be anything), and the largest
- * factor of each: |weight| <= sum of |scale| * reach. */
-typedef struct type_case {
-    ig_type type;
-    int scale[2]; /* -1: none */
-    int reach[2];
-} type_case;
+#include "matmul_problem.h"
 
 static const type_case cases[] = {
     {IG_TYPE_F32, {-1, -1}, {0, 0}},      {IG_TYPE_F16, {-1, -1}, {0, 0}},     {IG_TYPE_BF16, {-1, -1}, {0, 0}},
@@ -34,158 +24,6 @@ static const type_case cases[] = {
     {IG_TYPE_IQ2_XXS, {0, -1}, {167, 0}}, {IG_TYPE_IQ2_XS, {0, -1}, {167, 0}}, {IG_TYPE_IQ2_S, {0, -1}, {167, 0}},
     {IG_TYPE_IQ3_XXS, {0, -1}, {481, 0}}, {IG_TYPE_IQ3_S, {0, -1}, {465, 0}},
 };
-
-typedef enum weight_shape { WEIGHT_NOISE, WEIGHT_ALL_ONES, WEIGHT_ALL_ZEROS, WEIGHT_TINY, WEIGHT_SHAPES } weight_shape;
-
-static void put_u16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
-
-/* The scale of IQ1_M, in the upper halves of four bytes. */
-static void put_nibbles(uint8_t *p, uint16_t v) {
-    for (int i = 0; i < 4; i++) p[2 * i] = (uint8_t)((p[2 * i] & 15) | (v >> 4 * i & 15) << 4);
-}
-
-static uint16_t get_nibbles(const uint8_t *p) {
-    return (uint16_t)(p[0] >> 4 | p[2] >> 4 << 4 | p[4] >> 4 << 8 | p[6] >> 4 << 12);
-}
-
-/* Scale i of the block at p: a 16-bit float, or the exponent of a power of two. */
-static void put_scale(const type_case *t, uint8_t *p, int i, double v) {
-    if (t->type == IG_TYPE_MXFP4)
-        p[0] = (uint8_t)(128 + ilogb(v));
-    else if (t->type == IG_TYPE_IQ1_M)
-        put_nibbles(p + t->scale[i], ig_f32_f16((float)v));
-    else
-        put_u16(p + t->scale[i], ig_f32_f16((float)v));
-}
-
-static double get_scale(const type_case *t, const uint8_t *p, int i) {
-    uint16_t h;
-    if (t->type == IG_TYPE_MXFP4) return ldexp(1, p[0] - 128);
-    memcpy(&h, p + t->scale[i], sizeof h);
-    if (t->type == IG_TYPE_IQ1_M) h = get_nibbles(p + t->scale[i]);
-    return (double)ig_f16_f32(h);
-}
-
-static void fill_floats(check *c, ig_type type, uint8_t *w, size_t n, weight_shape shape) {
-    for (size_t i = 0; i < n; i++) {
-        float v = (float)check_normal(c) * 0.05f;
-        if (shape == WEIGHT_ALL_ONES) v = 60000;
-        if (shape == WEIGHT_ALL_ZEROS) v = 0;
-        if (shape == WEIGHT_TINY) v *= 1e-5f;
-        if (type == IG_TYPE_F32)
-            memcpy(w + 4 * i, &v, 4);
-        else
-            put_u16(w + 2 * i, type == IG_TYPE_F16 ? ig_f32_f16(v) : ig_f32_bf16(v));
-    }
-}
-
-/* Codes are random bytes or all extreme; scales are small floats, some negative or subnormal. */
-static void fill_weights(check *c, const type_case *t, uint8_t *w, size_t bytes, weight_shape shape) {
-    const ig_type_info *info = ig_type_get(t->type);
-    if (info->block == 1) {
-        fill_floats(c, t->type, w, bytes / (size_t)info->block_bytes, shape);
-        return;
-    }
-    for (size_t i = 0; i < bytes; i++)
-        w[i] = shape == WEIGHT_ALL_ONES ? 0xff : shape == WEIGHT_ALL_ZEROS ? 0 : (uint8_t)ig_random_u64(&c->rng);
-    for (size_t at = 0; at < bytes; at += (size_t)info->block_bytes)
-        for (int i = 0; i < 2 && t->scale[i] >= 0; i++) {
-            double v = shape == WEIGHT_TINY ? 1e-6 * check_normal(c) : 0.01 * check_normal(c);
-            put_scale(t, w + at, i, v);
-        }
-}
-
-/* The activations as a column of the form sees them. */
-static void round_column(double *dst, const float *x, int n, ig_act form) {
-    for (int i = 0; i < n; i++) dst[i] = (double)x[i];
-    if (form != IG_ACT_Q8) return;
-    for (int g = 0; g < n; g += 32) {
-        float max = 0;
-        for (int i = g; i < g + 32; i++) max = fmaxf(max, fabsf(x[i]));
-        float inverse = max > 0 ? 127.0f / max : 0, d = max / 127.0f;
-        for (int i = g; i < g + 32; i++) dst[i] = (double)d * (double)rintf(x[i] * inverse);
-    }
-}
-
-typedef struct problem {
-    const ig_type_info *info;
-    const type_case *t;
-    ig_act form;
-    int n_in, n_out, n_cols;
-    size_t w_bytes, act_stride, act_bytes, out_stride;
-    uint8_t *w;
-    float *x; /* [n_cols][n_in] */
-    char *act;
-    float *out; /* guarded, off the alignment by 4 bytes */
-    char *scratch;
-    ig_matmul m, many;  /* for gemv and for gemm, which may want columns of another form */
-    char *many_act;     /* NULL: those of m */
-    size_t panel_bytes; /* 0: not in panels */
-    char *panels;       /* [ceil(n_out / 16)] */
-    ig_matmul panels_few, panels_many;
-} problem;
-
-static void problem_init(check *c, problem *p, const type_case *t, int n_in, int n_out, int n_cols) {
-    *p = (problem){.info = ig_type_get(t->type), .t = t, .form = ig_kernels_act(t->type)};
-    p->n_in = n_in;
-    p->n_out = n_out;
-    p->n_cols = n_cols;
-    size_t row_bytes = ig_type_row_bytes(p->info, (size_t)n_in);
-    p->w_bytes = row_bytes * (size_t)n_out;
-    p->w = check_fenced(p->w_bytes);
-    p->x = check_buffer((size_t)n_in * (size_t)n_cols * sizeof(float), 0);
-    p->act_stride = c->k->act_bytes(p->form, n_in);
-    p->act_bytes = p->act_stride * (size_t)n_cols;
-    p->act = check_buffer(p->act_bytes, 0);
-    p->out_stride = (size_t)n_out + 3;
-    p->out = check_buffer(p->out_stride * (size_t)n_cols * sizeof(float), 4);
-    p->scratch = check_buffer(c->k->scratch_bytes(n_in), 0);
-    p->m = (ig_matmul){p->w, row_bytes, n_in, p->act, p->act_stride, n_cols, p->out, p->out_stride, p->scratch};
-    p->many = p->m;
-    ig_act many = c->k->many_act[t->type];
-    if (many == p->form) return;
-    p->many.act_stride = c->k->act_bytes(many, n_in);
-    p->many.act = p->many_act = check_buffer(p->many.act_stride * (size_t)n_cols, 0);
-}
-
-static void problem_prepare(check *c, problem *p) {
-    for (int i = 0; i < p->n_cols; i++) {
-        const float *x = p->x + (size_t)i * (size_t)p->n_in;
-        c->k->act_prepare[p->form](p->act + (size_t)i * p->act_stride, x, p->n_in);
-        if (!p->many_act) continue;
-        c->k->act_prepare[c->k->many_act[p->t->type]](p->many_act + (size_t)i * p->many.act_stride, x, p->n_in);
-        check_that(c, check_guards(p->many_act), "a column of %d for many: wrote outside", p->n_in);
-    }
-}
-
-/* The same product of weights in panels, if this level has them. */
-static bool problem_put_panels(check *c, problem *p) {
-    const ig_panels *k = &c->k->panels[p->t->type];
-    if (!k->put) return false;
-    p->panel_bytes = k->bytes(p->n_in);
-    size_t n_panels = ((size_t)p->n_out + IG_PANEL_ROWS - 1) / IG_PANEL_ROWS;
-    p->panels = check_buffer(n_panels * p->panel_bytes, 0);
-    for (size_t i = 0; i < n_panels; i++) {
-        int r = (int)i * IG_PANEL_ROWS, n_rows = p->n_out - r < IG_PANEL_ROWS ? p->n_out - r : IG_PANEL_ROWS;
-        k->put(p->panels + i * p->panel_bytes, p->w + (size_t)r * p->m.row_bytes, p->m.row_bytes, n_rows, p->n_in);
-    }
-    p->panels_few = p->m;
-    p->panels_many = p->many;
-    p->panels_few.w = p->panels_many.w = p->panels;
-    p->panels_few.row_bytes = p->panels_many.row_bytes = p->panel_bytes / IG_PANEL_ROWS;
-    return check_that(c, p->panel_bytes % (p->t->type == IG_TYPE_MXFP4 ? 16 : 32) == 0 && check_guards(p->panels),
-                      "panels of %d: size", p->n_in);
-}
-
-static void problem_deinit(problem *p) {
-    check_buffer_free(p->panels);
-    check_fenced_free(p->w, p->w_bytes);
-    check_buffer_free(p->x);
-    check_buffer_free(p->act);
-    check_buffer_free(p->many_act);
-    check_buffer_free(p->out);
-    check_buffer_free(p->scratch);
-}
 
 /* What the weights of a row may have been summed from: a minimum can cancel a scale. */
 static void fill_reach(const problem *p, int r, const float *row, double *reach) {
