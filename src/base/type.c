@@ -28,6 +28,11 @@ static const ig_type_info types[] = {
     [IG_TYPE_IQ4_NL] = {"IQ4_NL", 32, 18, true},
     [IG_TYPE_IQ4_XS] = {"IQ4_XS", 256, 136, true},
     [IG_TYPE_MXFP4] = {"MXFP4", 32, 17, true},
+    [IG_TYPE_TQ1_0] = {"TQ1_0", 256, 54, true},
+    [IG_TYPE_TQ2_0] = {"TQ2_0", 256, 66, true},
+    [IG_TYPE_NVFP4] = {"NVFP4", 64, 36, true},
+    [IG_TYPE_Q1_0] = {"Q1_0", 128, 18, true},
+    [IG_TYPE_Q2_0] = {"Q2_0", 64, 18, true},
     /* such tensors can be listed, not computed with */
     [9] = {"Q8_1", 32, 36, false},
     [15] = {"Q8_K", 256, 292, false},
@@ -36,9 +41,6 @@ static const ig_type_info types[] = {
     [26] = {"I32", 1, 4, false},
     [27] = {"I64", 1, 8, false},
     [28] = {"F64", 1, 8, false},
-    [34] = {"TQ1_0", 256, 54, false},
-    [35] = {"TQ2_0", 256, 66, false},
-    [40] = {"NVFP4", 64, 36, false},
 };
 
 const ig_type_info *ig_type_get(uint32_t type) {

@@ -33,8 +33,13 @@ typedef enum ig_type {
     IG_TYPE_IQ4_XS = 23,
     IG_TYPE_IQ1_M = 29,
     IG_TYPE_BF16 = 30,
+    IG_TYPE_TQ1_0 = 34,
+    IG_TYPE_TQ2_0 = 35,
     IG_TYPE_MXFP4 = 39,
-    IG_TYPE_COUNT = 40,
+    IG_TYPE_NVFP4 = 40,
+    IG_TYPE_Q1_0 = 41,
+    IG_TYPE_Q2_0 = 42,
+    IG_TYPE_COUNT,
 } ig_type;
 
 typedef struct ig_type_info {

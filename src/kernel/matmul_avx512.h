@@ -23,6 +23,11 @@
     X(Q8_0, q8_0, signed32)       \
     X(IQ4_NL, iq4_nl, signed32)   \
     X(IQ4_XS, iq4_xs, signed32)   \
+    X(NVFP4, nvfp4, signed16)     \
+    X(Q1_0, q1_0, signed32)       \
+    X(Q2_0, q2_0, signed32)       \
+    X(TQ1_0, tq1_0, signed32)     \
+    X(TQ2_0, tq2_0, signed32)     \
     X(Q2_K, q2_k, affine16)       \
     X(Q3_K, q3_k, signed16)       \
     X(IQ1_S, iq1_s, signed16)     \

@@ -22,6 +22,11 @@ enum { FLOAT_COLS = 6, FLOAT_SLICE = 512, FEW_COLS = 6 };
     X(Q8_0, q8_0, 32, 34, bits8)           \
     X(IQ4_NL, iq4_nl, 32, 18, bits8)       \
     X(IQ4_XS, iq4_xs, 256, 136, bits8)     \
+    X(NVFP4, nvfp4, 64, 36, bits5_16)      \
+    X(Q1_0, q1_0, 128, 18, bits4)          \
+    X(Q2_0, q2_0, 64, 18, bits4)           \
+    X(TQ1_0, tq1_0, 256, 54, bits4)        \
+    X(TQ2_0, tq2_0, 256, 66, bits4)        \
     X(Q2_K, q2_k, 256, 84, bits3_16)       \
     X(Q3_K, q3_k, 256, 110, bits3_16)      \
     X(IQ1_S, iq1_s, 256, 50, bits6_16)     \
@@ -148,6 +153,7 @@ static inline void multiply_stored(const ig_matmul *m, int row_begin, int row_en
     TILES(bits5, tile_q8, TILE_COLS)    \
     TILES(bits8, tile_q8, TILE_COLS)    \
     TILES(bits3_16, tile_q8, TILE_COLS) \
+    TILES(bits5_16, tile_q8, TILE_COLS) \
     TILES(bits6_16, tile_q8, TILE_COLS) \
     TILES(bits7_16, tile_q8, TILE_COLS) \
     ROW_TYPES(DEFINE_GEMM)              \

@@ -60,39 +60,39 @@ INLINE void unpack_supers(char *panel, panel_rows rows, int half, int n_in, supe
         put_super(panel, rows, half, (size_t)b * (size_t)bytes, load, bytes, offset, f);
 }
 
-/* One block or two from byte `at`; to one step. */
-INLINE void put_pair(char *panel, panel_rows rows, int half, size_t at, pair (*load)(const uint8_t *, int),
-                     int n_blocks, const int offset) {
+/* Of a pair's scales or minimums the n of a row, from vector `first` of the step on. */
+INLINE void put_affine(char *step, int first, int half, int r, __m512 v, const int n) {
+    const __m128 part[4] = {_mm512_castps512_ps128(v), _mm512_extractf32x4_ps(v, 1), _mm512_extractf32x4_ps(v, 2),
+                            _mm512_extractf32x4_ps(v, 3)};
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) _mm_store_ss(affine_at(step, first + i, half) + r, part[4 / n * i]);
+}
+
+/* Groups b and b + 1 of 32 elements, or the first of them; to one step. */
+INLINE void put_pair(char *step, panel_rows rows, int half, int b, int n_blocks, load_pair_fn load, const int bytes,
+                     const int offset, const wide f) {
     __m512i code[16];
     for (int r = 0; r < 16; r++) {
         pair w = {0};
-        const uint8_t *from = rows.w + (size_t)r * rows.row_bytes + at;
-        if (r < rows.n) w = load(from, n_blocks);
-        if (rows.ahead) __builtin_prefetch(from + rows.ahead);
+        const uint8_t *row = rows.w + (size_t)r * rows.row_bytes;
+        if (r < rows.n) w = load(row, b, n_blocks);
+        if (rows.ahead) __builtin_prefetch(row + b / 2 * bytes + rows.ahead);
         code[r] = offset && offset < 128 ? _mm512_add_epi8(w.code, _mm512_set1_epi8((char)(128 - offset))) : w.code;
-        _mm_store_ss(affine_at(panel, 0, half) + r, _mm512_castps512_ps128(w.scale));
-        _mm_store_ss(affine_at(panel, 1, half) + r, _mm512_extractf32x4_ps(w.scale, 2));
-        if (offset) continue;
-        _mm_store_ss(affine_at(panel, 2, half) + r, _mm512_castps512_ps128(w.min));
-        _mm_store_ss(affine_at(panel, 3, half) + r, _mm512_extractf32x4_ps(w.min, 2));
+        put_affine(step, 0, half, r, w.scale, f.n_scales);
+        if (f.n_mins) put_affine(step, f.n_scales, half, r, w.min, f.n_mins);
     }
-    put_codes(panel, half, code);
+    put_codes(step, half, code);
 }
 
-/* Blocks of 32: eight at a time if there is a function for that, then two, then one. */
+/* Groups of 32: eight at a time if there is a function for that, then two, then one. bytes: of 64 elements, or about
+ * as many. */
 INLINE void unpack_pairs(char *panel, panel_rows rows, int half, int n_in, super (*load8)(const uint8_t *),
-                         pair (*load)(const uint8_t *, int), const int bytes, const int offset) {
-    const wide f = offset ? signed32 : affine32;
+                         load_pair_fn load, const int bytes, const int offset, const wide f) {
     int b = 0, n_blocks = n_in / 32;
     for (; load8 && b + 7 < n_blocks; b += 8, panel += 4 * wide_bytes(f))
-        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load8, 8 * bytes, offset, f);
-    for (; b < n_blocks; b += 2, panel += wide_bytes(f)) {
-        size_t at = (size_t)b * (size_t)bytes;
-        if (b + 1 < n_blocks)
-            put_pair(panel, rows, half, at, load, 2, offset);
-        else
-            put_pair(panel, rows, half, at, load, 1, offset);
-    }
+        put_super(panel, rows, half, (size_t)(b / 2) * (size_t)bytes, load8, 4 * bytes, offset, f);
+    for (; b + 1 < n_blocks; b += 2, panel += wide_bytes(f)) put_pair(panel, rows, half, b, 2, load, bytes, offset, f);
+    if (b < n_blocks) put_pair(panel, rows, half, b, 1, load, bytes, offset, f);
 }
 
 /* ---- quantised tiles ------------------------------------------------------------- */
@@ -355,17 +355,22 @@ static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stor
         multiply_stored(m, row_begin, row_end, few_##type, expand_##type, tiles_##f);                         \
     }
 
-PANELS(q4_0, STORED_COLS, signed32, unpack_pairs, load8_q4_0, load_q4_0, 18, 8)
-PANELS(q4_1, STORED_COLS, affine32, unpack_pairs, load8_q4_1, load_q4_1, 20, 0)
-PANELS(q5_0, STORED_COLS, signed32, unpack_pairs, load8_q5_0, load_q5_0, 22, 16)
-PANELS(q5_1, STORED_COLS, affine32, unpack_pairs, load8_q5_1, load_q5_1, 24, 0)
+PANELS(q4_0, STORED_COLS, signed32, unpack_pairs, load8_q4_0, pair_of_q4_0, 36, 8, signed32)
+PANELS(q4_1, STORED_COLS, affine32, unpack_pairs, load8_q4_1, pair_of_q4_1, 40, 0, affine32)
+PANELS(q5_0, STORED_COLS, signed32, unpack_pairs, load8_q5_0, pair_of_q5_0, 44, 16, signed32)
+PANELS(q5_1, STORED_COLS, affine32, unpack_pairs, load8_q5_1, pair_of_q5_1, 48, 0, affine32)
 PANELS(q4_k, STORED_COLS, affine32, unpack_supers, load_q4_k, 144, 0, affine32)
 PANELS(q5_k, STORED_COLS, affine32, unpack_supers, load_q5_k, 176, 0, affine32)
 PANELS(q6_k, 8, signed16, unpack_supers, load_q6_k, 210, 32, signed16)
-PANELS(mxfp4, STORED_COLS, signed32, unpack_pairs, NULL, load_mxfp4, 17, 128)
-GEMM(q8_0, signed32, unpack_pairs, NULL, load_q8_0, 34, 128)
-GEMM(iq4_nl, signed32, unpack_pairs, NULL, load_iq4_nl, 18, 128)
+PANELS(mxfp4, STORED_COLS, signed32, unpack_pairs, NULL, pair_of_mxfp4, 34, 128, signed32)
+GEMM(q8_0, signed32, unpack_pairs, NULL, pair_of_q8_0, 68, 128, signed32)
+GEMM(iq4_nl, signed32, unpack_pairs, NULL, pair_of_iq4_nl, 36, 128, signed32)
 GEMM(iq4_xs, signed32, unpack_supers, load_iq4_xs, 136, 128, signed32)
+GEMM(nvfp4, signed16, unpack_pairs, NULL, pair_of_nvfp4, 36, 128, signed16)
+GEMM(q1_0, signed32, unpack_pairs, NULL, pair_of_q1_0, 9, 128, signed32)
+GEMM(q2_0, signed32, unpack_pairs, NULL, pair_of_q2_0, 18, 128, signed32)
+GEMM(tq1_0, signed32, unpack_pairs, NULL, pair_of_tq1_0, 14, 128, signed32)
+GEMM(tq2_0, signed32, unpack_pairs, NULL, pair_of_tq2_0, 17, 128, signed32)
 GEMM(q2_k, affine16, unpack_supers, load_q2_k, 84, 0, affine16)
 GEMM(q3_k, signed16, unpack_supers, load_q3_k, 110, 4, signed16)
 GEMM(iq1_s, signed16, unpack_supers, load_iq1_s, 50, 9, signed16)

@@ -20,26 +20,38 @@ static inline ig_q8 column(const ig_matmul *m, int c) {
     return ig_q8_view((const char *)m->act + (size_t)c * m->act_stride, m->n_in);
 }
 
-/* Signed bytes, whose blocks have n_parts of 32 elements. */
+/* Adds group b of 32 signed bytes, part i of the block at p, to the sums of each column. */
+INLINE void add_bytes(__m256 acc[MAX_COLS], const uint8_t *p, int i, const ig_q8 a[MAX_COLS], int b, const int n_cols,
+                      load_bytes_fn load, dot4_fn dot4) {
+    __m256 scale;
+    __m256i code = load(&scale, p, i);
+    for (int c = 0; c < n_cols; c++) {
+        __m256i dot = dot4(code, _mm256_load_si256((const void *)(a[c].q + 32 * b)), 1);
+        __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(a[c].d[b]));
+        acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), by, acc[c]);
+    }
+}
+
+/* Signed bytes, whose blocks have n_parts of 32 elements: 1, or an even number. Sums by twos, so that one need not wait
+ * for the other. */
 INLINE void row_bytes(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums, load_bytes_fn load,
                       const int bytes, const int n_parts, dot4_fn dot4) {
-    __m256 acc[MAX_COLS];
+    __m256 acc[2][MAX_COLS];
     ig_q8 a[MAX_COLS];
+    const int n = m->n_in / 32, at_once = n_parts > 2 ? n_parts : 2;
     for (int c = 0; c < n_cols; c++) {
         a[c] = column(m, c0 + c);
-        acc[c] = _mm256_setzero_ps();
+        acc[0][c] = acc[1][c] = _mm256_setzero_ps();
     }
-    for (int b = 0; b < m->n_in / 32; b++) {
-        const uint8_t *p = w + (size_t)(b / n_parts) * (size_t)bytes;
-        float scale;
-        if (b % n_parts == 0) fetch_weights(p, (size_t)bytes);
-        __m256i code = load(&scale, p, b % n_parts);
-        for (int c = 0; c < n_cols; c++) {
-            __m256i dot = dot4(code, _mm256_load_si256((const void *)(a[c].q + 32 * b)), 1);
-            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale * a[c].d[b]), acc[c]);
-        }
+    int b = 0;
+    for (; b + at_once <= n; b += at_once, w += (size_t)(at_once / n_parts) * (size_t)bytes) {
+        fetch_weights(w, (size_t)(at_once / n_parts) * (size_t)bytes);
+#pragma GCC unroll 8
+        for (int i = 0; i < at_once; i++)
+            add_bytes(acc[i % 2], w + (size_t)(i / n_parts) * (size_t)bytes, i % n_parts, a, b + i, n_cols, load, dot4);
     }
-    for (int c = 0; c < n_cols; c++) sums[c] = sum8(acc[c]);
+    if (b < n) add_bytes(acc[0], w, 0, a, b, n_cols, load, dot4);
+    for (int c = 0; c < n_cols; c++) sums[c] = sum8(_mm256_add_ps(acc[0][c], acc[1][c]));
 }
 
 /* Adds the block s of 256 elements, with a scale for each 16, number b of its row, to the sums of a column. */
@@ -124,6 +136,11 @@ static inline void run_rows(const ig_matmul *m, int row_begin, int row_end, row_
     DEFINE_GEMV(q8_0, row_bytes, load_q8_0, 34, 1, dot4)          \
     DEFINE_GEMV(iq4_nl, row_bytes, load_iq4_nl, 18, 1, dot4)      \
     DEFINE_GEMV(iq4_xs, row_bytes, load_iq4_xs, 136, 8, dot4)     \
+    DEFINE_GEMV(nvfp4, row_bytes, load_nvfp4, 36, 2, dot4)        \
+    DEFINE_GEMV(q1_0, row_bytes, load_q1_0, 18, 4, dot4)          \
+    DEFINE_GEMV(q2_0, row_bytes, load_q2_0, 18, 2, dot4)          \
+    DEFINE_GEMV(tq1_0, row_bytes, load_tq1_0, 54, 8, dot4)        \
+    DEFINE_GEMV(tq2_0, row_bytes, load_tq2_0, 66, 8, dot4)        \
     DEFINE_GEMV(q2_k, row_supers, AT_ONCE(q2_k), 84, dot4)        \
     DEFINE_GEMV(q3_k, row_supers, AT_ONCE(q3_k), 110, dot4)       \
     DEFINE_GEMV(iq1_s, row_supers, AT_TWICE(iq1_s), 50, dot4)     \

@@ -60,22 +60,6 @@ INLINE void put_sums(const ig_matmul *m, const rows *t, __m512 acc[MAX_ROWS][MAX
 
 /* ---- signed bytes ------------------------------------------------------------ */
 
-/* Groups b and b + 1 of 32 elements of a row, or the first of them. */
-typedef pair (*load_pair_fn)(const uint8_t *row, int b, int n_blocks);
-
-static inline pair pair_of_q8_0(const uint8_t *row, int b, int n_blocks) {
-    return load_q8_0(row + (size_t)b * 34, n_blocks);
-}
-
-static inline pair pair_of_iq4_nl(const uint8_t *row, int b, int n_blocks) {
-    return load_iq4_nl(row + (size_t)b * 18, n_blocks);
-}
-
-static inline pair pair_of_iq4_xs(const uint8_t *row, int b, int n_blocks) {
-    (void)n_blocks;
-    return pair_iq4_xs(row + (size_t)(b / 8) * 136, b % 8 / 2);
-}
-
 /* What one step of 64 elements takes from a column. */
 typedef struct column_pair {
     __m512i q, start; /* codes; -128 times the sums of four codes */
@@ -105,7 +89,7 @@ INLINE void step_pairs(const rows *t, const ig_q8 *a, int b, const int n_blocks,
     }
 }
 
-/* bytes: of 32 elements. */
+/* bytes: of 64 elements, or about as many. */
 INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n_cols, load_pair_fn load,
                        const int bytes) {
     __m512 acc[MAX_ROWS][MAX_COLS];
@@ -115,7 +99,7 @@ INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n
     const uint8_t *next = fetch_from(m, t.w[0], n_rows);
     int n_blocks = m->n_in / 32, b = 0;
     for (; b + 1 < n_blocks; b += 2) {
-        fetch_tile(&next, 2 * bytes * n_rows);
+        fetch_tile(&next, bytes * n_rows);
         step_pairs(&t, a, b, 2, acc, n_rows, n_cols, load);
     }
     if (b < n_blocks) step_pairs(&t, a, b, 1, acc, n_rows, n_cols, load);
@@ -271,9 +255,14 @@ static void run_tiles(const ig_matmul *m, int row_begin, int row_end,
 #define AT_ONCE(type) ((super_steps){load_##type, NULL, NULL})
 #define AT_TWICE(type) ((super_steps){NULL, begin_##type, end_##type})
 
-GEMV(q8_0, tile_pairs, pair_of_q8_0, 34)
-GEMV(iq4_nl, tile_pairs, pair_of_iq4_nl, 18)
-GEMV(iq4_xs, tile_pairs, pair_of_iq4_xs, 17)
+GEMV(q8_0, tile_pairs, pair_of_q8_0, 68)
+GEMV(iq4_nl, tile_pairs, pair_of_iq4_nl, 36)
+GEMV(iq4_xs, tile_pairs, pair_of_iq4_xs, 34)
+GEMV(nvfp4, tile_pairs, pair_of_nvfp4, 36)
+GEMV(q1_0, tile_pairs, pair_of_q1_0, 9)
+GEMV(q2_0, tile_pairs, pair_of_q2_0, 18)
+GEMV(tq1_0, tile_pairs, pair_of_tq1_0, 14)
+GEMV(tq2_0, tile_pairs, pair_of_tq2_0, 17)
 GEMV(q2_k, tile_supers, AT_ONCE(q2_k), 84)
 GEMV(q3_k, tile_supers, AT_ONCE(q3_k), 110)
 GEMV(iq1_s, tile_supers, AT_TWICE(iq1_s), 50)

@@ -59,7 +59,12 @@ typedef struct format {
     X(IQ3_S, iq3_s, 110, 8, 2, 0)    \
     X(IQ4_NL, iq4_nl, 18, 1, 1, 0)   \
     X(IQ4_XS, iq4_xs, 136, 8, 1, 0)  \
-    X(MXFP4, mxfp4, 17, 1, 1, 0)
+    X(MXFP4, mxfp4, 17, 1, 1, 0)     \
+    X(NVFP4, nvfp4, 36, 2, 2, 0)     \
+    X(Q1_0, q1_0, 18, 4, 1, 0)       \
+    X(Q2_0, q2_0, 18, 2, 1, 0)       \
+    X(TQ1_0, tq1_0, 54, 8, 1, 0)     \
+    X(TQ2_0, tq2_0, 66, 8, 1, 0)
 
 static inline int columns_at_once(int n_left) { return ig_min_int(n_left, COLUMNS); }
 /* Of kernels that take columns by twos. */

@@ -163,6 +163,41 @@ static void unpack_mxfp4(block *b, const uint8_t *p) {
     put_values(b->code, p + 1, mxfp4_values);
 }
 
+static void set_scale(block *b, int n, float scale) {
+    memset(b->min, 0, sizeof b->min);
+    for (int i = 0; i < n / 16; i++) b->scale[i] = scale;
+}
+
+/* Four scales, then 8 bytes for each 16 codes: 8 low nibbles, then 8 high ones. */
+static void unpack_nvfp4(block *b, const uint8_t *p) {
+    memset(b->min, 0, sizeof b->min);
+    for (int i = 0; i < 4; i++) b->scale[i] = ig_nvfp4_scale(p[i]);
+    for (int i = 0; i < 64; i++) b->code[i] = mxfp4_values[p[4 + i / 16 * 8 + i % 8] >> (i / 8 % 2 * 4) & 15];
+}
+
+static void unpack_q1_0(block *b, const uint8_t *p) {
+    set_scale(b, 128, read_f16(p));
+    for (int i = 0; i < 128; i++) b->code[i] = (int8_t)(2 * (p[2 + i / 8] >> i % 8 & 1) - 1);
+}
+
+static void unpack_q2_0(block *b, const uint8_t *p) {
+    set_scale(b, 64, read_f16(p));
+    for (int i = 0; i < 64; i++) b->code[i] = (int8_t)((p[2 + i / 4] >> i % 4 * 2 & 3) - 1);
+}
+
+static void unpack_tq1_0(block *b, const uint8_t *p) {
+    set_scale(b, 256, read_f16(p + IG_TQ1_D));
+    for (int i = 0; i < 256; i++) {
+        int at = i < 160 ? i % 32 : i < 240 ? IG_TQ1_SECOND + i % 16 : IG_TQ1_LAST + i % 4;
+        b->code[i] = (int8_t)((p[at] * ig_tq1_powers[i / 32][i % 32] % 256 * 3 >> 8) - 1);
+    }
+}
+
+static void unpack_tq2_0(block *b, const uint8_t *p) {
+    set_scale(b, 256, read_f16(p + 64));
+    for (int i = 0; i < 256; i++) b->code[i] = (int8_t)((p[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3) - 1);
+}
+
 /* The codebook formats. */
 INLINE void unpack_book(block *b, const uint8_t *p, ig_book_entry_fn entry, ig_book_signs_fn signs,
                         const uint64_t steps[2], float d, const int offset, const ig_signs kind) {
@@ -289,6 +324,11 @@ QUANTISED(iq3_s, 256, 110)
 QUANTISED(iq4_nl, 32, 18)
 QUANTISED(iq4_xs, 256, 136)
 QUANTISED(mxfp4, 32, 17)
+QUANTISED(nvfp4, 64, 36)
+QUANTISED(q1_0, 128, 18)
+QUANTISED(q2_0, 64, 18)
+QUANTISED(tq1_0, 256, 54)
+QUANTISED(tq2_0, 256, 66)
 
 /* ---- floats ---------------------------------------------------------------- */
 
@@ -362,4 +402,9 @@ void ig_kernels_fill_matmul_scalar(ig_kernels *k) {
     set_type(k, IG_TYPE_IQ4_NL, matmul_iq4_nl, dequantize_iq4_nl);
     set_type(k, IG_TYPE_IQ4_XS, matmul_iq4_xs, dequantize_iq4_xs);
     set_type(k, IG_TYPE_MXFP4, matmul_mxfp4, dequantize_mxfp4);
+    set_type(k, IG_TYPE_NVFP4, matmul_nvfp4, dequantize_nvfp4);
+    set_type(k, IG_TYPE_Q1_0, matmul_q1_0, dequantize_q1_0);
+    set_type(k, IG_TYPE_Q2_0, matmul_q2_0, dequantize_q2_0);
+    set_type(k, IG_TYPE_TQ1_0, matmul_tq1_0, dequantize_tq1_0);
+    set_type(k, IG_TYPE_TQ2_0, matmul_tq2_0, dequantize_tq2_0);
 }

@@ -20,10 +20,11 @@
 
 enum { TILE_COLS = 3 };
 
-/* Unpacked panels: 4 bits and fewer, 5, signed bytes; 3, 6 and 7 bits with scales of 16. */
+/* Unpacked panels: 4 bits and fewer, 5, signed bytes; 3, 5, 6 and 7 bits with scales of 16. */
 static const format bits4 = {1, 32, 8, false, 0, false}, bits5 = {1, 16, 8, false, 0, false},
                     bits8 = {1, 0, 8, false, 0, false}, bits3_16 = {2, 32, 8, false, 0, false},
-                    bits6_16 = {2, 8, 8, false, 0, false}, bits7_16 = {2, 4, 8, false, 0, false};
+                    bits5_16 = {2, 16, 8, false, 0, false}, bits6_16 = {2, 8, 8, false, 0, false},
+                    bits7_16 = {2, 4, 8, false, 0, false};
 
 /* ---- codes and scales -------------------------------------------------------------- */
 

@@ -43,6 +43,25 @@ static inline float ig_mxfp4_scale(const uint8_t *p) {
     return ig_bits_f32(p[0] > 1 ? (uint32_t)(p[0] - 1) << 23 : 0x200000u << p[0]);
 }
 
+/* The scale of 16 codes of NVFP4, for the same: a float with 4 bits of exponent and 3 of mantissa, whose sign does not
+ * count and of which 127 is none. The bits of a 16-bit float would be 2^-7 times it. */
+static inline float ig_nvfp4_scale(uint8_t code) {
+    code &= 127;
+    return code == 127 ? 0 : ig_f16_f32((uint16_t)(code << 7)) * 128;
+}
+
+/* A byte of TQ1_0 has five numbers of 0, 1 and 2, of which number n is 3 (byte 3^n mod 256) >> 8. 32 elements are those
+ * of 32 bytes, or of 16 and 16 (IG_TQ1_SECOND) or 16 and four times 4 (IG_TQ1_LAST); here are the powers for each. */
+enum { IG_TQ1_SECOND = 32, IG_TQ1_LAST = 48, IG_TQ1_D = 52 };
+#define IG_TQ1_4(n) n, n, n, n
+#define IG_TQ1_16(n) IG_TQ1_4(n), IG_TQ1_4(n), IG_TQ1_4(n), IG_TQ1_4(n)
+static const uint8_t ig_tq1_powers[8][32] = {
+    {IG_TQ1_16(1), IG_TQ1_16(1)},   {IG_TQ1_16(3), IG_TQ1_16(3)},
+    {IG_TQ1_16(9), IG_TQ1_16(9)},   {IG_TQ1_16(27), IG_TQ1_16(27)},
+    {IG_TQ1_16(81), IG_TQ1_16(81)}, {IG_TQ1_16(1), IG_TQ1_16(3)},
+    {IG_TQ1_16(9), IG_TQ1_16(27)},  {IG_TQ1_16(81), IG_TQ1_4(1), IG_TQ1_4(3), IG_TQ1_4(9), IG_TQ1_4(27)},
+};
+
 /* Scale number i, of 32 elements, of the block of IQ4_XS at p, without its factor d: d, the upper 2 bits of eight
  * scales, their lower 4, and 16 bytes of codes each. */
 static inline int ig_iq4_xs_scale(const uint8_t *p, int i) {

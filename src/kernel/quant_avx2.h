@@ -3,8 +3,8 @@
  * Quantised blocks in AVX2 registers: 32 codes a register, in the order of the elements.
  *
  * Codes are unsigned and at most 127, so that the 16-bit sums of vpmaddubsw cannot overflow;
- * signed types carry their offset as a minimum of -offset * scale. Only those of bytes, Q8_0,
- * IQ4_NL and IQ4_XS, keep signed codes. Nothing outside the block is read.
+ * signed types carry their offset as a minimum of -offset * scale. Only those whose parts of 32
+ * are read alone have signed codes. Nothing outside the block is read.
  */
 #ifndef IG_KERNEL_QUANT_AVX2_H
 #define IG_KERNEL_QUANT_AVX2_H
@@ -34,12 +34,14 @@ static inline __m256i load32(const uint8_t *p) { return _mm256_loadu_si256((cons
 
 /* ---- 32 signed bytes with a scale --------------------------------------------- */
 
-/* Part i of the block at p. */
-typedef __m256i (*load_bytes_fn)(float *scale, const uint8_t *p, int i);
+/* Part i of the block at p. Lanes 0-3: the scale of its first 16 elements, 4-7: of the others. */
+typedef __m256i (*load_bytes_fn)(__m256 *scale, const uint8_t *p, int i);
 
-static inline __m256i load_q8_0(float *scale, const uint8_t *p, int i) {
+static inline __m256 one_scale(const uint8_t *p) { return _mm256_set1_ps(read_f16(p)); }
+
+static inline __m256i load_q8_0(__m256 *scale, const uint8_t *p, int i) {
     (void)i;
-    *scale = read_f16(p);
+    *scale = one_scale(p);
     return load32(p + 2);
 }
 
@@ -51,15 +53,87 @@ static inline __m256i iq4_codes(const uint8_t *p) {
     return _mm256_shuffle_epi8(values, _mm256_and_si256(both, _mm256_set1_epi8(15)));
 }
 
-static inline __m256i load_iq4_nl(float *scale, const uint8_t *p, int i) {
+static inline __m256i load_iq4_nl(__m256 *scale, const uint8_t *p, int i) {
     (void)i;
-    *scale = read_f16(p);
+    *scale = one_scale(p);
     return iq4_codes(p + 2);
 }
 
-static inline __m256i load_iq4_xs(float *scale, const uint8_t *p, int i) {
-    *scale = read_f16(p) * (float)ig_iq4_xs_scale(p, i);
+static inline __m256i load_iq4_xs(__m256 *scale, const uint8_t *p, int i) {
+    *scale = _mm256_set1_ps(read_f16(p) * (float)ig_iq4_xs_scale(p, i));
     return iq4_codes(p + 8 + 16 * i);
+}
+
+/* Four scales, then 8 bytes for each 16 codes: 8 low nibbles, then 8 high ones. */
+static inline __m256i load_nvfp4(__m256 *scale, const uint8_t *p, int i) {
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(IG_MXFP4_VALUES));
+    __m128i v = _mm_loadu_si128((const void *)(p + 4 + 16 * i)), high = _mm_srli_epi16(v, 4);
+    __m256i both = _mm256_set_m128i(_mm_unpackhi_epi64(v, high), _mm_unpacklo_epi64(v, high));
+    *scale = _mm256_set_m128(_mm_set1_ps(ig_nvfp4_scale(p[2 * i + 1])), _mm_set1_ps(ig_nvfp4_scale(p[2 * i])));
+    return _mm256_shuffle_epi8(values, _mm256_and_si256(both, _mm256_set1_epi8(15)));
+}
+
+/* 255 in each byte whose bit is set; in each of eight bytes where all eight bits are. */
+INLINE __m256i byte_masks(uint32_t bits, const bool by_eights) {
+    const __m256i each = _mm256_setr_epi64x(0, IG_BYTES(1), IG_BYTES(2), IG_BYTES(3));
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), each);
+    return by_eights ? v : _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
+}
+
+static inline __m256i load_q1_0(__m256 *scale, const uint8_t *p, int i) {
+    *scale = one_scale(p);
+    return _mm256_or_si256(byte_masks(~ig_read_u32(p + 2 + 4 * i), false), _mm256_set1_epi8(1));
+}
+
+/* Four numbers in a byte: a table takes its lower or its upper two bits of four. */
+static inline __m256i load_q2_0(__m256 *scale, const uint8_t *p, int i) {
+    const __m256i each =
+        _mm256_setr_epi32(0, 0x01010101, 0x02020202, 0x03030303, 0x04040404, 0x05050505, 0x06060606, 0x07070707);
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, 0, 1, 2, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0));
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi64x((long long)ig_read_u64(p + 2 + 8 * i)), each);
+    v = _mm256_blend_epi16(v, _mm256_srli_epi16(v, 4), 0xaa);
+    *scale = one_scale(p);
+    return _mm256_shuffle_epi8(values, _mm256_and_si256(v, _mm256_set1_epi32(0x0c030c03)));
+}
+
+/* Codes of 0, 1 and 2, and of 2 bits, stand for one less. */
+static inline __m256i less_one(__m256i code) { return _mm256_sub_epi8(code, _mm256_set1_epi8(1)); }
+
+static inline __m256i load_tq2_0(__m256 *scale, const uint8_t *p, int i) {
+    __m256i v = _mm256_srl_epi16(load32(p + i / 4 * 32), _mm_cvtsi32_si128(i % 4 * 2));
+    *scale = one_scale(p + 64);
+    return less_one(_mm256_and_si256(v, _mm256_set1_epi8(3)));
+}
+
+/* Each byte times 3^n. */
+INLINE __m256i times_3(__m256i v, const int n) {
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) v = _mm256_add_epi8(v, _mm256_add_epi8(v, v));
+    return v;
+}
+
+INLINE __m128i half_times_3(__m128i v, const int n) {
+    return _mm256_castsi256_si128(times_3(_mm256_castsi128_si256(v), n));
+}
+
+/* The bytes of 32 elements of a block of TQ1_0, times the powers of ig_tq1_powers. */
+INLINE __m256i tq1_products(const uint8_t *p, const int i) {
+    if (i < 5) return times_3(load32(p), i);
+    __m128i second = _mm_loadu_si128((const void *)(p + IG_TQ1_SECOND));
+    if (i < 7) return times_3(_mm256_set_m128i(half_times_3(second, 1), second), 2 * (i - 5));
+    __m128i last = _mm_loadu_si32(p + IG_TQ1_LAST), two = _mm_unpacklo_epi32(last, half_times_3(last, 1));
+    return _mm256_set_m128i(_mm_unpacklo_epi64(two, half_times_3(two, 2)), half_times_3(second, 4));
+}
+
+/* Of a product 3 x >> 8 is 1 from 86 on, 2 from 171 on. */
+INLINE __m256i load_tq1_0(__m256 *scale, const uint8_t *p, const int i) {
+    const __m256i one = _mm256_set1_epi8(86), two = _mm256_set1_epi8((char)171);
+    __m256i v = tq1_products(p, i);
+    __m256i is_one = _mm256_cmpeq_epi8(_mm256_max_epu8(v, one), v);
+    __m256i is_two = _mm256_cmpeq_epi8(_mm256_max_epu8(v, two), v);
+    *scale = one_scale(p + IG_TQ1_D);
+    return _mm256_sub_epi8(_mm256_sub_epi8(_mm256_set1_epi8(-1), is_one), is_two);
 }
 
 /* ---- a block of 256 ----------------------------------------------------------- */
@@ -161,14 +235,6 @@ static inline void load_q3_k(super *w, const uint8_t *p) {
     ig_q3_k_scales(scales, p);
     __m128i bytes = _mm_sub_epi8(_mm_set_epi64x((long long)scales[1], (long long)scales[0]), _mm_set1_epi8(32));
     scales_signed(w, bytes, read_f16(p + 108), 4);
-}
-
-/* 255 in each byte whose bit is set; in each of eight bytes where all eight bits are. */
-INLINE __m256i byte_masks(uint32_t bits, const bool by_eights) {
-    const __m256i each = _mm256_setr_epi64x(0, IG_BYTES(1), IG_BYTES(2), IG_BYTES(3));
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
-    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), each);
-    return by_eights ? v : _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
 }
 
 /* Four entries of eight bytes, or eight of four. */

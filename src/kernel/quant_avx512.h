@@ -21,7 +21,7 @@
 
 typedef struct pair {
     __m512i code;
-    __m512 scale, min; /* lanes 0-7: first block, 8-15: second; zero if there is none */
+    __m512 scale, min; /* lanes 0-7: first block, 8-15: second; zero if there is none. Of 16 elements: 4 lanes each */
 } pair;
 
 static inline __m512 read_f16(const uint8_t *p) {
@@ -133,6 +133,101 @@ static inline pair load_mxfp4(const uint8_t *p, int n_blocks) {
                   .scale = _mm512_mask_mov_ps(_mm512_set1_ps(s0), 0xff00, _mm512_set1_ps(s1))};
 }
 
+/* Groups b and b + 1 of 32 elements of a row, or the first of them. b is even. */
+typedef pair (*load_pair_fn)(const uint8_t *row, int b, int n_blocks);
+
+/* Of blocks of 32. */
+#define PAIR_OF(type, bytes)                                                     \
+    static inline pair pair_of_##type(const uint8_t *row, int b, int n_blocks) { \
+        return load_##type(row + (size_t)b * (bytes), n_blocks);                 \
+    }
+PAIR_OF(q4_0, 18)
+PAIR_OF(q4_1, 20)
+PAIR_OF(q5_0, 22)
+PAIR_OF(q5_1, 24)
+PAIR_OF(q8_0, 34)
+PAIR_OF(iq4_nl, 18)
+PAIR_OF(mxfp4, 17)
+
+/* ---- 64 elements of a larger block ------------------------------------------------ */
+
+static inline __m512i twice(const uint8_t *p) { return _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p)); }
+
+/* 16-bit words a 16 times, b 16 times. */
+static inline __m512i word_halves(int a, int b) {
+    return _mm512_inserti64x4(_mm512_set1_epi16((short)a), _mm256_set1_epi16((short)b), 1);
+}
+
+/* Codes of 0, 1 and 2, and of 2 bits, are kept plus 127: they stand for one less. */
+static inline __m512i less_one(__m512i code) { return _mm512_add_epi8(code, _mm512_set1_epi8(127)); }
+
+static inline pair pair_of_q1_0(const uint8_t *row, int b, int n_blocks) {
+    const uint8_t *p = row + (size_t)(b / 4) * 18;
+    const __m512i minus = _mm512_set1_epi8(127), plus = _mm512_set1_epi8(-127);
+    (void)n_blocks;
+    return (pair){.code = _mm512_mask_blend_epi8(ig_read_u64(p + 2 + b % 4 * 4), minus, plus), .scale = read_f16(p)};
+}
+
+/* Four numbers in a byte: a table takes its lower or its upper two bits of four. */
+static inline pair pair_of_q2_0(const uint8_t *row, int b, int n_blocks) {
+    const uint8_t *p = row + (size_t)(b / 2) * 18;
+    const __m512i each =
+        _mm512_set_epi32(0x0f0f0f0f, 0x0e0e0e0e, 0x0d0d0d0d, 0x0c0c0c0c, 0x0b0b0b0b, 0x0a0a0a0a, 0x09090909, 0x08080808,
+                         0x07070707, 0x06060606, 0x05050505, 0x04040404, 0x03030303, 0x02020202, 0x01010101, 0);
+    const __m128i values = _mm_setr_epi8(-1, 0, 1, 2, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0);
+    __m512i v = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)(p + 2))), each);
+    v = _mm512_srlv_epi16(v, _mm512_set1_epi32(4 << 16));
+    (void)n_blocks;
+    return (pair){.code = codes_by(values, _mm512_and_si512(v, _mm512_set1_epi32(0x0c030c03))), .scale = read_f16(p)};
+}
+
+static inline pair pair_of_tq2_0(const uint8_t *row, int b, int n_blocks) {
+    const uint8_t *p = row + (size_t)(b / 8) * 66;
+    int shift = b % 4 * 2;
+    __m512i v = _mm512_srlv_epi16(twice(p + b % 8 / 4 * 32), word_halves(shift, shift + 2));
+    (void)n_blocks;
+    return (pair){.code = less_one(_mm512_and_si512(v, _mm512_set1_epi8(3))), .scale = read_f16(p + 64)};
+}
+
+/* The bytes of 32 elements of a block of TQ1_0 (ig_tq1_powers). */
+static inline __m256i tq1_bytes(const uint8_t *p, int i) {
+    if (i < 5) return _mm256_loadu_si256((const void *)p);
+    __m128i second = _mm_loadu_si128((const void *)(p + IG_TQ1_SECOND));
+    __m128i last = i < 7 ? second : _mm_set1_epi32((int)ig_read_u32(p + IG_TQ1_LAST));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(second), last, 1);
+}
+
+/* Of a byte's product with its power 3 x >> 8 is 1 from 86 on, 2 from 171 on. */
+static inline pair pair_of_tq1_0(const uint8_t *row, int b, int n_blocks) {
+    const uint8_t *p = row + (size_t)(b / 8) * 54;
+    const __m512i one = _mm512_set1_epi8(1);
+    __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(tq1_bytes(p, b % 8)), tq1_bytes(p, b % 8 + 1), 1);
+    __m512i powers = _mm512_loadu_si512(ig_tq1_powers[b % 8]);
+    __m512i odd = _mm512_mullo_epi16(_mm512_srli_epi16(v, 8), _mm512_srli_epi16(powers, 8));
+    v = _mm512_mask_mov_epi8(_mm512_mullo_epi16(v, powers), 0xaaaaaaaaaaaaaaaaull, _mm512_slli_epi16(odd, 8));
+    __m512i code = _mm512_set1_epi8(127);
+    code = _mm512_mask_add_epi8(code, _mm512_cmpge_epu8_mask(v, _mm512_set1_epi8(86)), code, one);
+    code = _mm512_mask_add_epi8(code, _mm512_cmpge_epu8_mask(v, _mm512_set1_epi8((char)171)), code, one);
+    (void)n_blocks;
+    return (pair){.code = code, .scale = read_f16(p + IG_TQ1_D)};
+}
+
+/* Four scales, then 8 bytes for each 16 codes: 8 low nibbles, then 8 high ones. */
+static inline pair pair_of_nvfp4(const uint8_t *row, int b, int n_blocks) {
+    const uint8_t *p = row + (size_t)(b / 2) * 36;
+    const __m512i each = _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0), nibble = _mm512_set_epi64(4, 0, 4, 0, 4, 0, 4, 0);
+    __m512i v = _mm512_permutexvar_epi64(each, _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(p + 4))));
+    __m512i scale = _mm512_cvtepu8_epi32(
+        _mm_shuffle_epi8(_mm_loadu_si32(p), _mm_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3)));
+    scale = _mm512_and_si512(scale, _mm512_set1_epi32(127));
+    __mmask16 is_number = _mm512_cmpneq_epi32_mask(scale, _mm512_set1_epi32(127));
+    __m512 number = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_slli_epi32(scale, 7)));
+    v = _mm512_and_si512(_mm512_srlv_epi64(v, nibble), _mm512_set1_epi8(15));
+    (void)n_blocks;
+    return (pair){.code = codes_by(_mm_setr_epi8(IG_MXFP4_VALUES), v),
+                  .scale = _mm512_maskz_mul_ps(is_number, number, _mm512_set1_ps(128))};
+}
+
 /* ---- a block of 256 --------------------------------------------------------- */
 
 typedef struct super {
@@ -154,16 +249,9 @@ static inline __m512 scales_k(const uint8_t *p) {
         _mm512_mask_xor_epi32(_mm512_castps_si512(s), 0xff00, _mm512_castps_si512(s), _mm512_set1_epi32(INT32_MIN)));
 }
 
-static inline __m512i twice(const uint8_t *p) { return _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p)); }
-
 /* Bytes a 32 times, b 32 times. */
 static inline __m512i halves(int a, int b) {
     return _mm512_inserti64x4(_mm512_set1_epi8((char)a), _mm256_set1_epi8((char)b), 1);
-}
-
-/* 16-bit words a 16 times, b 16 times. */
-static inline __m512i word_halves(int a, int b) {
-    return _mm512_inserti64x4(_mm512_set1_epi16((short)a), _mm256_set1_epi16((short)b), 1);
 }
 
 /* 32 bytes: 32 low nibbles, then 32 high ones. */
@@ -299,10 +387,12 @@ INLINE super load_book(const uint8_t *p, words_fn index, take_fn rest, const uin
 IG_IQ2_TYPES(LOAD_IQ2)
 IG_IQ3_TYPES(LOAD_IQ3)
 
-/* Elements 64 i .. 64 i + 63 of a block of IQ4_XS. */
-static inline pair pair_iq4_xs(const uint8_t *p, int i) {
-    __m512i v = load_words(p + 8 + 32 * i, 8, 2), s = _mm512_set1_epi32(ig_iq4_xs_scale(p, 2 * i));
-    s = _mm512_mask_mov_epi32(s, 0xff00, _mm512_set1_epi32(ig_iq4_xs_scale(p, 2 * i + 1)));
+static inline pair pair_of_iq4_xs(const uint8_t *row, int b, int n_blocks) {
+    const uint8_t *p = row + (size_t)(b / 8) * 136;
+    int i = b % 8;
+    __m512i v = load_words(p + 8 + 16 * i, 8, 2), s = _mm512_set1_epi32(ig_iq4_xs_scale(p, i));
+    s = _mm512_mask_mov_epi32(s, 0xff00, _mm512_set1_epi32(ig_iq4_xs_scale(p, i + 1)));
+    (void)n_blocks;
     return (pair){.code = iq4_codes(nibbles(v, 0, 8)), .scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), read_f16(p))};
 }
 

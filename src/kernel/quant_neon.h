@@ -16,7 +16,7 @@
 #include "kernel/parts.h"
 #include "kernel/quant.h"
 
-/* A block of 32 or 256 elements; what a type has not, or a block of 32 has not, is not set. */
+/* A block of 32 to 256 elements; what a type or a smaller block has not is not set. */
 typedef struct block {
     int8x16_t code[16];
     float scale[16], min[16]; /* per 16 or 32 elements */
@@ -109,6 +109,56 @@ static inline void load_mxfp4(block *b, const uint8_t *p) {
     put_values(b->code, p + 1, mxfp4_values);
 }
 
+/* ---- blocks of 64 to 256 with one scale, or one of each 16 ---------------------- */
+
+static inline void same_scale(block *b, int n, float scale) {
+    for (int i = 0; i < n / 32; i++) b->scale[i] = scale;
+}
+
+/* Four scales, then 8 bytes for each 16 codes: 8 low nibbles, then 8 high ones. */
+static inline void load_nvfp4(block *b, const uint8_t *p) {
+    for (int i = 0; i < 4; i++) {
+        uint8x8_t v = vld1_u8(p + 4 + 8 * i);
+        uint8x16_t index = vcombine_u8(vand_u8(v, vdup_n_u8(15)), vshr_n_u8(v, 4));
+        b->scale[i] = ig_nvfp4_scale(p[i]);
+        b->code[i] = vqtbl1q_s8(vld1q_s8(mxfp4_values), index);
+    }
+}
+
+static inline void load_q1_0(block *b, const uint8_t *p) {
+    const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
+    same_scale(b, 128, read_f16(p));
+    for (int i = 0; i < 8; i++) {
+        uint8x16_t v = vcombine_u8(vdup_n_u8(p[2 + 2 * i]), vdup_n_u8(p[3 + 2 * i]));
+        b->code[i] = less(where_bits(v, bits, 2), 1);
+    }
+}
+
+static inline void load_q2_0(block *b, const uint8_t *p) {
+    const int8x16_t shifts = vreinterpretq_s8_u32(vdupq_n_u32(0xfafcfe00u)); /* 0, -2, -4, -6 */
+    same_scale(b, 64, read_f16(p));
+    for (int i = 0; i < 4; i++) {
+        uint8x16_t v = vreinterpretq_u8_u32(vdupq_n_u32(ig_read_u32(p + 2 + 4 * i)));
+        const uint8x16_t each = vreinterpretq_u8_u32((uint32x4_t){0, 0x01010101u, 0x02020202u, 0x03030303u});
+        v = vshlq_u8(vqtbl1q_u8(v, each), shifts);
+        b->code[i] = less(vandq_u8(v, vdupq_n_u8(3)), 1);
+    }
+}
+
+/* ig_tq1_powers has how numbers lie in bytes. */
+static inline void load_tq1_0(block *b, const uint8_t *p) {
+    const uint8x16_t first[2] = {vld1q_u8(p), vld1q_u8(p + 16)}, second = vld1q_u8(p + IG_TQ1_SECOND);
+    const uint8x16_t last = vreinterpretq_u8_u32(vdupq_n_u32(ig_read_u32(p + IG_TQ1_LAST)));
+    same_scale(b, 256, read_f16(p + IG_TQ1_D));
+    for (int i = 0; i < 16; i++) {
+        uint8x16_t v = i < 10 ? first[i % 2] : i < 15 ? second : last;
+        v = vmulq_u8(v, vld1q_u8(ig_tq1_powers[i / 2] + 16 * (i % 2)));
+        uint8x16_t code =
+            vaddq_u8(vshrq_n_u8(vcgeq_u8(v, vdupq_n_u8(86)), 7), vshrq_n_u8(vcgeq_u8(v, vdupq_n_u8(171)), 7));
+        b->code[i] = less(code, 1);
+    }
+}
+
 /* ---- blocks of 256 ------------------------------------------------------------ */
 
 /* Eight scales or minimums from bytes. */
@@ -166,7 +216,7 @@ static inline void load_q6_k(block *w, const uint8_t *p) {
     put_scales16(w->scale, vld1q_s8((const int8_t *)p + 192), read_f16(p + 208));
 }
 
-/* The 2-bit codes of Q2_K and Q3_K, with the bits of value 4 that are 1 and with the offset of Q3_K. */
+/* The 2-bit codes of Q2_K, Q3_K and TQ2_0, with the bits of value 4 that are 1 and with the offset of Q3_K. */
 static inline void codes2(block *w, const uint8_t *p, const uint8_t *high, int offset) {
     const uint8x16_t low2 = vdupq_n_u8(3);
     for (int i = 0; i < 16; i++) {
@@ -175,6 +225,11 @@ static inline void codes2(block *w, const uint8_t *p, const uint8_t *high, int o
         if (high) v = vorrq_u8(v, where_bits(vld1q_u8(high + i % 2 * 16), vdupq_n_u8((uint8_t)(1 << i / 2)), 4));
         w->code[i] = less(v, offset);
     }
+}
+
+static inline void load_tq2_0(block *w, const uint8_t *p) {
+    codes2(w, p, NULL, 1);
+    same_scale(w, 256, read_f16(p + 64));
 }
 
 static inline void load_q2_k(block *w, const uint8_t *p) {

@@ -113,14 +113,21 @@ INLINE void unpack_mx(char *panel, panel_rows rows, int half, int n, const bool 
     }
 }
 
-/* Signed bytes, whose blocks have n_parts of 32 elements. */
+/* Signed bytes, whose blocks have n_parts of 32 elements; offset: what makes codes of the panel of them. */
 INLINE void unpack_bytes(char *panel, panel_rows rows, int half, int n, load_bytes_fn load, const int bytes,
-                         const int n_parts) {
-    for (int b = 0; b < n / 32; b++, panel += step_bytes(bits8)) {
+                         const int n_parts, const int offset, const format f) {
+    for (int b = 0; b < n / 32; b++, panel += step_bytes(f)) {
         __m256i code[8];
-        for (int r = 0; r < 8; r++)
-            code[r] = load(&affine_at(panel, 0, half)[r], row_at(&rows, r) + (size_t)(b / n_parts) * (size_t)bytes,
-                           b % n_parts);
+        for (int r = 0; r < 8; r++) {
+            __m256 scale;
+            code[r] = load(&scale, row_at(&rows, r) + (size_t)(b / n_parts) * (size_t)bytes, b % n_parts);
+            if (f.fits) code[r] = _mm256_add_epi8(code[r], _mm256_set1_epi8((char)offset));
+            _mm_store_ss(affine_at(panel, 0, half) + r, _mm256_castps256_ps128(scale));
+            if (f.n_scales == 2) _mm_store_ss(affine_at(panel, 1, half) + r, _mm256_extractf128_ps(scale, 1));
+        }
+        for (int i = 0; f.fits && i < f.n_scales; i++)
+            _mm256_store_ps(affine_at(panel, f.n_scales + i, half),
+                            _mm256_mul_ps(_mm256_load_ps(affine_at(panel, i, half)), _mm256_set1_ps((float)-offset)));
         put_columns(panel, half, code);
     }
 }
@@ -171,13 +178,18 @@ static inline void unpack_mxfp4(char *panel, panel_rows rows, int half, int n) {
     unpack_mx(panel, rows, half, n, false);
 }
 
-#define UNPACK_BYTES(type, bytes, n_parts)                                            \
+#define UNPACK_BYTES(type, bytes, n_parts, offset, f)                                 \
     static inline void unpack_##type(char *panel, panel_rows rows, int half, int n) { \
-        unpack_bytes(panel, rows, half, n, load_##type, bytes, n_parts);              \
+        unpack_bytes(panel, rows, half, n, load_##type, bytes, n_parts, offset, f);   \
     }
-UNPACK_BYTES(q8_0, 34, 1)
-UNPACK_BYTES(iq4_nl, 18, 1)
-UNPACK_BYTES(iq4_xs, 136, 8)
+UNPACK_BYTES(q8_0, 34, 1, 0, bits8)
+UNPACK_BYTES(iq4_nl, 18, 1, 0, bits8)
+UNPACK_BYTES(iq4_xs, 136, 8, 0, bits8)
+UNPACK_BYTES(nvfp4, 36, 2, IG_MXFP4_OFFSET, bits5_16)
+UNPACK_BYTES(q1_0, 18, 4, 1, bits4)
+UNPACK_BYTES(q2_0, 18, 2, 1, bits4)
+UNPACK_BYTES(tq1_0, 54, 8, 1, bits4)
+UNPACK_BYTES(tq2_0, 66, 8, 1, bits4)
 
 #define UNPACK_SUPERS(type, bytes, f)                                                 \
     static inline void unpack_##type(char *panel, panel_rows rows, int half, int n) { \

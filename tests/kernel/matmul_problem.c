@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "kernel/quant.h"
 
 static void put_u16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
 
@@ -17,9 +18,18 @@ static uint16_t get_nibbles(const uint8_t *p) {
     return (uint16_t)(p[0] >> 4 | p[2] >> 4 << 4 | p[4] >> 4 << 8 | p[6] >> 4 << 12);
 }
 
+/* Four scales of NVFP4, a power of two and three a little larger. */
+static void put_scales(uint8_t *p, double v) {
+    int exponent = v != 0 ? ilogb(v) + 8 : 0;
+    exponent = exponent < 0 ? 0 : exponent > 15 ? 15 : exponent;
+    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(8 * exponent + i);
+}
+
 void put_scale(const type_case *t, uint8_t *p, int i, double v) {
     if (t->type == IG_TYPE_MXFP4)
         p[0] = (uint8_t)(128 + ilogb(v));
+    else if (t->type == IG_TYPE_NVFP4)
+        put_scales(p, v);
     else if (t->type == IG_TYPE_IQ1_M)
         put_nibbles(p + t->scale[i], ig_f32_f16((float)v));
     else
@@ -29,6 +39,7 @@ void put_scale(const type_case *t, uint8_t *p, int i, double v) {
 double get_scale(const type_case *t, const uint8_t *p, int i) {
     uint16_t h;
     if (t->type == IG_TYPE_MXFP4) return ldexp(1, p[0] - 128);
+    if (t->type == IG_TYPE_NVFP4) return (double)ig_nvfp4_scale(p[3]);
     memcpy(&h, p + t->scale[i], sizeof h);
     if (t->type == IG_TYPE_IQ1_M) h = get_nibbles(p + t->scale[i]);
     return (double)ig_f16_f32(h);
