@@ -45,9 +45,13 @@ static void prepare_task(void *arg, int task, int thread) {
                                       j->n_in);
 }
 
-static void add_bias(const matmul_job *j, const ig_matrix *m, float *y, int begin, int end) {
-    for (int r = 0; r < j->n_rows; r++)
-        j->d->k->add(y + (size_t)r * (size_t)m->n_out + begin, m->bias + begin, end - begin);
+/* What a matrix has beside its weights. */
+static void scale_and_add(const matmul_job *j, const ig_matrix *m, float *y, int begin, int end) {
+    for (int r = 0; r < j->n_rows; r++) {
+        float *row = y + (size_t)r * (size_t)m->n_out;
+        for (int i = begin; m->scale && i < end; i++) row[i] *= *m->scale;
+        if (m->bias) j->d->k->add(row + begin, m->bias + begin, end - begin);
+    }
 }
 
 static void matmul_task(void *arg, int task, int thread) {
@@ -69,7 +73,7 @@ static void matmul_task(void *arg, int task, int thread) {
         .scratch = j->d->thread_scratch + (size_t)thread * j->d->thread_bytes,
     };
     j->product[i].fn(&args, begin, end);
-    if (m->bias) add_bias(j, m, j->y[i], begin, end);
+    if (m->bias || m->scale) scale_and_add(j, m, j->y[i], begin, end);
 }
 
 /* Cuts the rows of all matrices into tasks: several per thread, so that a thread that is late takes fewer. */

@@ -16,12 +16,13 @@
 #include "base/type.h"
 #include "device/pool.h"
 
-/* y = W x (+ bias). w == NULL: the matrix is absent. */
+/* y = scale W x (+ bias). w == NULL: the matrix is absent. */
 typedef struct ig_matrix {
     const void *w; /* [n_out][n_in] of `type`, as stored */
     const void
         *panels; /* the same where, or in the order (put_panels()) in which, operations read it instead; or NULL */
-    const float *bias; /* [n_out] or NULL */
+    const float *bias;  /* [n_out] or NULL */
+    const float *scale; /* one number in the host's memory; NULL: 1 */
     int n_out, n_in;
     ig_type type;
     size_t row_bytes;
@@ -327,7 +328,7 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
 /* Products of heads: rows [head * of_head + first, + n) of m times n_in floats of x, where a row's heads lie x_head
  * floats apart and those of the next row behind them, go to y, where they lie y_head apart. */
 typedef struct ig_head_product {
-    const ig_matrix *m; /* no bias; with panels, of_head and first are multiples of 16 */
+    const ig_matrix *m; /* no bias, no scale; with panels, of_head and first are multiples of 16 */
     int n_heads, of_head, first, n;
     const float *x;
     float *y;
@@ -410,8 +411,8 @@ typedef struct ig_device_ops {
 
     /* out[r][0..n_in) = scale * row ids[r] of m; added to out if `add`. */
     void (*embed)(ig_device *d, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
-    /* y[i][r][0..m[i]->n_out) = m[i] x[r] + bias, for n_m matrices of one input x [n_rows][n_in]. A row's result does
-     * not depend on n_rows, bitwise, but on `few`: made for single rows (decode), or for many (a prompt). */
+    /* y[i][r][0..m[i]->n_out) = scale m[i] x[r] + bias, for n_m matrices of one input x [n_rows][n_in]. A row's result
+     * does not depend on n_rows, bitwise, but on `few`: made for single rows (decode), or for many (a prompt). */
     void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                    bool few);
     /* The same of heads by themselves; p is taken at once. */

@@ -128,8 +128,23 @@ ig_matrix ig_bind_first(ig_binder *b, const char *name, int n_dims, int n, int n
     return m;
 }
 
-ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in) {
+ig_matrix ig_bind_table(ig_binder *b, const char *name, int n_out, int n_in) {
     return ig_bind_first(b, name, 2, 1, n_out, n_in);
+}
+
+const float *ig_bind_factors(ig_binder *b, const char *name, int n) {
+    static const char weight[] = ".weight";
+    size_t length = strlen(name), stem = length - (sizeof weight - 1);
+    ig_tensor_name factors;
+    if (!b->g || length < sizeof weight || strcmp(name + stem, weight) != 0) return NULL;
+    snprintf(factors.text, sizeof factors.text, "%.*s.scale", (int)stem, name);
+    return ig_bind_vector(b, factors.text, n, false);
+}
+
+ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in) {
+    ig_matrix m = ig_bind_table(b, name, n_out, n_in);
+    m.scale = ig_bind_factors(b, name, 1);
+    return m;
 }
 
 ig_matrix ig_bind_rows(ig_matrix m, int first, int n) {

@@ -45,6 +45,11 @@ const float *ig_bind_part_vector(ig_binder *b, const char *part, int layer, cons
 /* The first of n matrices without bias, of n_out rows each, one below the other; a tensor of one has no dimension for
  * their number. */
 ig_matrix ig_bind_first(ig_binder *b, const char *name, int n_dims, int n, int n_out, int n_in);
+/* A matrix of which rows are read: no bias and no factor. */
+ig_matrix ig_bind_table(ig_binder *b, const char *name, int n_out, int n_in);
+/* What the n matrices of this name are to be multiplied by, if the file says so: GGUF files with weights in NVFP4 have
+ * a tensor "....scale" for "....weight". */
+const float *ig_bind_factors(ig_binder *b, const char *name, int n);
 /* A matrix without bias. */
 ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in);
 /* Rows [first, first + n) of a matrix. */

@@ -76,10 +76,44 @@ static void bind_expert_ffn(ig_binder *b, ig_ffn *f, int layer, int e) {
     f->down = bind_expert(b, n->expert_down, layer, e, c->d_model, c->d_ff);
 }
 
+/* Of all experts' matrices of this name, which Gemma 4 has as the experts' shares. */
+static const float *bind_expert_factors(ig_binder *b, const char *part, int layer) {
+    if (!part || b->c->is_shared_beside) return NULL;
+    return ig_bind_factors(b, ig_bind_name(b, part, layer, ".weight").text, b->c->n_experts);
+}
+
 /* Of all experts' matrices of this name, where files have them one below the other: in all layers, or none. */
 static const float *bind_expert_biases(ig_binder *b, const char *part, int layer, int n_out) {
     if (!part || !ig_bind_find(b, ig_bind_name(b, part, 0, ".bias").text)) return NULL;
     return ig_bind_vectors(b, ig_bind_name(b, part, layer, ".bias").text, 2, b->c->n_experts, n_out, true);
+}
+
+/* Biases and factors of the experts' matrices; experts: NULL in the first walk. */
+static void bind_beside_experts(ig_binder *b, ig_ffn *experts, int layer) {
+    const ig_config *c = b->c;
+    const ig_weight_names *n = &b->names;
+    const char *both = n->expert_gate_up, *gate = both ? both : n->expert_gate, *up = both ? both : n->expert_up;
+    const float *gate_bias = bind_expert_biases(b, n->expert_gate, layer, c->d_ff);
+    const float *up_bias = bind_expert_biases(b, n->expert_up, layer, c->d_ff);
+    const float *down_bias = bind_expert_biases(b, n->expert_down, layer, c->d_model);
+    const float *gate_factor = bind_expert_factors(b, gate, layer), *up_factor = bind_expert_factors(b, up, layer),
+                *down_factor = bind_expert_factors(b, n->expert_down, layer);
+    for (int e = 0; experts && e < c->n_experts; e++) {
+        ig_ffn *f = &experts[e];
+        if (gate_bias) f->gate.bias = gate_bias + (size_t)e * (size_t)c->d_ff;
+        if (up_bias) f->up.bias = up_bias + (size_t)e * (size_t)c->d_ff;
+        if (down_bias) f->down.bias = down_bias + (size_t)e * (size_t)c->d_model;
+        if (gate_factor) f->gate.scale = gate_factor + e;
+        if (up_factor) f->up.scale = up_factor + e;
+        if (down_factor) f->down.scale = down_factor + e;
+    }
+}
+
+/* The scales of Gemma 4's norm before it are called what its factor would be. */
+static ig_matrix bind_router(ig_binder *b, int layer) {
+    const ig_config *c = b->c;
+    if (!c->is_shared_beside) return ig_bind_matrix(b, b->names.router, layer, c->n_experts, c->d_model);
+    return ig_bind_table(b, ig_bind_name(b, b->names.router, layer, ".weight").text, c->n_experts, c->d_model);
 }
 
 /* Some files have it as a matrix of one row. */
@@ -103,7 +137,6 @@ static void bind_norms_beside(ig_binder *b, ig_layer *l, int i) {
 
 static void bind_experts(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
-    const ig_weight_names *n = &b->names;
     ig_ffn unused = {0};
     bool is_plain = i < c->n_plain_layers;
     l->n_experts = c->n_experts && !is_plain ? c->n_experts : 1;
@@ -114,21 +147,13 @@ static void bind_experts(ig_binder *b, ig_layer *l, int i) {
     }
     l->first_expert = b->n_experts;
     b->n_experts += c->n_experts;
-    l->router = ig_bind_matrix(b, n->router, i, c->n_experts, c->d_model);
+    l->router = bind_router(b, i);
     if (c->is_shared_beside) bind_norms_beside(b, l, i);
     l->router_bias = bind_router_bias(b, i);
     bind_shared(b, &l->shared, i);
     if (c->is_shared_gated) l->shared_gate = bind_shared_gate(b, i);
-    const float *gate = bind_expert_biases(b, n->expert_gate, i, c->d_ff);
-    const float *up = bind_expert_biases(b, n->expert_up, i, c->d_ff);
-    const float *down = bind_expert_biases(b, n->expert_down, i, c->d_model);
-    for (int e = 0; e < c->n_experts; e++) {
-        ig_ffn *f = l->experts ? &l->experts[e] : &unused;
-        bind_expert_ffn(b, f, i, e);
-        if (gate) f->gate.bias = gate + (size_t)e * (size_t)c->d_ff;
-        if (up) f->up.bias = up + (size_t)e * (size_t)c->d_ff;
-        if (down) f->down.bias = down + (size_t)e * (size_t)c->d_model;
-    }
+    for (int e = 0; e < c->n_experts; e++) bind_expert_ffn(b, l->experts ? &l->experts[e] : &unused, i, e);
+    bind_beside_experts(b, l->experts, i);
 }
 
 /* Taps of a convolution, [channels][n_taps] in files. */
@@ -345,7 +370,7 @@ static void bind_inputs(ig_binder *b) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     int all = c->n_layers * c->d_layer_input;
-    b->w->input_table = ig_bind_plain(b, ig_bind_name(b, n->input_table, 0, ".weight").text, c->n_vocab, all);
+    b->w->input_table = ig_bind_table(b, ig_bind_name(b, n->input_table, 0, ".weight").text, c->n_vocab, all);
     b->w->input_in = ig_bind_plain(b, ig_bind_name(b, n->input_in, 0, ".weight").text, all, c->d_model);
     b->w->input_norm = ig_bind_scale(b, n->input_norm, 0, c->d_layer_input, sqrt(0.5));
 }
@@ -357,10 +382,10 @@ static void bind_all(ig_binder *b) {
     b->n_experts = 0;
     w->layers = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->layers);
     if (c->has_sink_scores) w->sink_scores = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->sink_scores);
-    w->embed = ig_bind_plain(b, ig_bind_name(b, b->names.embed, 0, ".weight").text, c->n_vocab, c->d_embed);
+    w->embed = ig_bind_table(b, ig_bind_name(b, b->names.embed, 0, ".weight").text, c->n_vocab, c->d_embed);
     if (c->learned_positions)
         w->positions =
-            ig_bind_plain(b, ig_bind_name(b, "embed_positions", 0, ".weight").text, c->learned_positions, c->d_model);
+            ig_bind_table(b, ig_bind_name(b, "embed_positions", 0, ".weight").text, c->learned_positions, c->d_model);
     if (c->d_embed != c->d_model) {
         w->embed_in = ig_bind_plain(b, ig_bind_name(b, "project_in", 0, ".weight").text, c->d_model, c->d_embed);
         w->embed_out = ig_bind_plain(b, ig_bind_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
@@ -386,22 +411,26 @@ static bool is_left_of_sharing(const ig_binder *b, const ig_tensor *t) {
     return false;
 }
 
+static bool ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), n = strlen(end);
+    return length > n && strcmp(name + length - n, end) == 0;
+}
+
 /* Tensors that may be left over: layers that guess tokens ahead, what sees pictures, buffers that old checkpoints hold,
- * and copies of a tied embedding. */
+ * copies of a tied embedding, and what activations are to be divided by where they are in 4 bits, too. */
 static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
-    size_t length = strlen(t->name), n_prefix = strlen(b->names.prefix);
-    static const char inv_freq[] = ".rotary_emb.inv_freq";
+    size_t n_prefix = strlen(b->names.prefix);
     bool is_prefixed = strncmp(t->name, b->names.prefix, n_prefix) == 0;
     int layer = -1, n = b->c->has_numbered_parts ? b->c->n_parts : b->c->n_layers;
     if (is_prefixed && sscanf(t->name + n_prefix, b->g ? "blk.%4d." : "layers.%4d.", &layer) == 1 && layer >= n &&
         layer < n + b->c->n_layers_left_out)
         return true;
     if (is_left_of_sharing(b, t)) return true;
-    if (b->g) return false;
+    if (b->g) return ends_with(t->name, ".input_scale");
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
     if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
-    if (length > sizeof inv_freq - 1 && strcmp(t->name + length - (sizeof inv_freq - 1), inv_freq) == 0) return true;
+    if (ends_with(t->name, ".rotary_emb.inv_freq")) return true;
     return b->w->is_tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&
            t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
 }

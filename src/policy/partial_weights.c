@@ -93,6 +93,7 @@ const ig_matrix *ig_partial_weights_matrix(ig_partial_weights *w, int l, const i
     w->narrow[l] = (ig_matrix){.w = ig_head_table_at(&w->table, first),
                                .panels = bring(w, l),
                                .bias = whole->bias ? w->bias + first * (size_t)w->n_columns : NULL,
+                               .scale = whole->scale,
                                .n_out = heads * w->n_columns,
                                .n_in = w->n_in,
                                .type = IG_TYPE_F16,

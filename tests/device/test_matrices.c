@@ -13,7 +13,7 @@
 
 #include "kernel/kernel.h"
 
-/* Where scales lie in a block, as 16-bit floats, or in MXFP4 as an exponent; -1: nowhere. */
+/* Where scales lie in a block, as 16-bit floats, or in MXFP4 as an exponent; -1: nowhere, or random bytes do. */
 static const struct {
     ig_type type;
     int scales[2];
@@ -23,7 +23,8 @@ static const struct {
     {IG_TYPE_Q2_K, {80, 82}},  {IG_TYPE_Q3_K, {108, -1}},  {IG_TYPE_Q4_K, {0, 2}},     {IG_TYPE_Q5_K, {0, 2}},
     {IG_TYPE_Q6_K, {208, -1}}, {IG_TYPE_IQ4_NL, {0, -1}},  {IG_TYPE_IQ4_XS, {0, -1}},  {IG_TYPE_MXFP4, {0, -1}},
     {IG_TYPE_IQ1_S, {0, -1}},  {IG_TYPE_IQ1_M, {-1, -1}},  {IG_TYPE_IQ2_XXS, {0, -1}}, {IG_TYPE_IQ2_XS, {0, -1}},
-    {IG_TYPE_IQ2_S, {0, -1}},  {IG_TYPE_IQ3_XXS, {0, -1}}, {IG_TYPE_IQ3_S, {0, -1}}};
+    {IG_TYPE_IQ2_S, {0, -1}},  {IG_TYPE_IQ3_XXS, {0, -1}}, {IG_TYPE_IQ3_S, {0, -1}},   {IG_TYPE_NVFP4, {-1, -1}},
+    {IG_TYPE_Q1_0, {0, -1}},   {IG_TYPE_Q2_0, {0, -1}},    {IG_TYPE_TQ1_0, {52, -1}},  {IG_TYPE_TQ2_0, {64, -1}}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* A matrix of random codes in the host's memory, which the GPU gets a copy of; to be given to free_matrix(). */

@@ -85,7 +85,7 @@ static __device__ __forceinline__ void end_tile(const tile<n> *t, const product 
     if (threadIdx.y || lane >= ROWS * n || row >= m->n_out || column >= m->n_cols) return;
     float total = totals[first * SUMS + lane];
     for (int i = 1; i < WARPS; i++) total += i < (int)blockDim.y ? totals[(first + i) * SUMS + lane] : 0.0f;
-    m->y[(size_t)column * (size_t)m->y_column + (size_t)row] = total + (m->bias ? m->bias[row] : 0.0f);
+    m->y[(size_t)column * (size_t)m->y_column + (size_t)row] = total * m->scale + (m->bias ? m->bias[row] : 0.0f);
 }
 
 static __device__ __forceinline__ void fetch_part(act_part *out, const uint8_t *column, int n, unsigned i) {

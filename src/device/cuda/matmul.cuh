@@ -11,6 +11,7 @@ typedef struct product {
     const uint8_t *w;
     size_t row_bytes;
     const float *bias;
+    float scale;
     const uint8_t *x; /* columns */
     size_t stride;    /* bytes from one to the next */
     float *y;
@@ -48,6 +49,7 @@ static products products_of(int *n_out, float *const *y, const ig_matrix *m, int
         all.of[i] = product{(const uint8_t *)m[i].w,
                             m[i].row_bytes,
                             m[i].bias,
+                            m[i].scale ? *m[i].scale : 1.0f,
                             (const uint8_t *)x,
                             stride,
                             y[i],
@@ -91,6 +93,7 @@ static products products_of_heads(const ig_head_product *p, const ig_matrix *m, 
     all.of[0] = product{(const uint8_t *)m->w + (size_t)p->first * m->row_bytes,
                         m->row_bytes,
                         NULL,
+                        1,
                         (const uint8_t *)x,
                         row,
                         p->y,

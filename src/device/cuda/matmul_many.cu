@@ -197,7 +197,7 @@ static __device__ __forceinline__ void put_tile(const product *m, const float *s
         int c = column + i / 2 * 8, r = row + i % 2;
         if (c >= m->n_cols || r >= m->n_out) continue;
         float y = sum[i] * *(const float *)(m->x + (size_t)c * m->stride + scale);
-        m->y[(size_t)c * (size_t)m->y_column + (size_t)r] = y + (m->bias ? m->bias[r] : 0.0f);
+        m->y[(size_t)c * (size_t)m->y_column + (size_t)r] = y * m->scale + (m->bias ? m->bias[r] : 0.0f);
     }
 }
 
@@ -218,6 +218,7 @@ static __device__ __forceinline__ product product_here(const products *all, int 
     m.y = m.sums + (size_t)*share * (size_t)m.n_cols * (size_t)m.n_out;
     m.y_column = m.n_out;
     m.bias = NULL;
+    m.scale = 1;
     return m;
 }
 
@@ -265,7 +266,7 @@ static __global__ void __launch_bounds__(warps_of(side) * IG_WARP, resident(side
 
 enum { NUMBERS = 4 /* of a thread */ };
 
-/* y = the sum of the shares, in order, + bias. */
+/* y = the sum of the shares, in order, * scale + bias. */
 static __global__ void add_shares(products all) {
     ig_begin();
     const product m = all.of[blockIdx.y];
@@ -276,7 +277,7 @@ static __global__ void add_shares(products all) {
         if (i >= n) continue;
         float y = m.sums[i];
         for (int k = 1; k < m.n_shares; k++) y += m.sums[(size_t)k * n + i];
-        m.y[i] = y + (m.bias ? m.bias[i % (size_t)m.n_out] : 0.0f);
+        m.y[i] = y * m.scale + (m.bias ? m.bias[i % (size_t)m.n_out] : 0.0f);
     }
 }
 

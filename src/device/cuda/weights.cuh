@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights in the formats of model files, 16 at a time: w = scale * code + min with codes of 0..124, or -128..127 of
- * Q8_0, IQ4_NL, IQ4_XS and MXFP4. Other formats with signed codes are kept so, too: their minimum is the scale times
- * the least code. The layouts are those of src/kernel/matmul_scalar.c and src/kernel/codebook.h.
+ * Q8_0, IQ4_NL, IQ4_XS, MXFP4 and NVFP4. Other formats with signed codes are kept so, too: their minimum is the scale
+ * times the least code. The layouts are those of src/kernel/matmul_scalar.c and src/kernel/codebook.h.
  *
  * Matrices begin at multiples of 16 bytes, and codes of a block at a multiple of what its size and their offset allow,
  * at even addresses at the least, but for those of MXFP4. Loads are as wide as that.
@@ -39,7 +39,12 @@ enum { IG_PART = 16 };
     X(IG_TYPE_Q6_K, 256, 210, 4)   \
     X(IG_TYPE_IQ4_NL, 32, 18, 1)   \
     X(IG_TYPE_IQ4_XS, 256, 136, 1) \
-    X(IG_TYPE_MXFP4, 32, 17, 1)
+    X(IG_TYPE_MXFP4, 32, 17, 1)    \
+    X(IG_TYPE_NVFP4, 64, 36, 1)    \
+    X(IG_TYPE_Q1_0, 128, 18, 1)    \
+    X(IG_TYPE_Q2_0, 64, 18, 1)     \
+    X(IG_TYPE_TQ1_0, 256, 54, 2)   \
+    X(IG_TYPE_TQ2_0, 256, 66, 2)
 
 typedef struct ig_part {
     uint32_t code[4]; /* four codes each, the first in the lowest byte */
@@ -199,6 +204,29 @@ static __device__ __forceinline__ void ig_fetch(ig_raw *out, const uint8_t *p, i
             out->head[0] = p[0];
             ig_load16_odd(out->codes, p + 1);
             break;
+        case IG_TYPE_NVFP4:
+            out->head[0] = p[i];
+            for (int j = 0; j < 2; j++) out->codes[j] = word[1 + 2 * i + j];
+            break;
+        case IG_TYPE_Q1_0:
+            out->head[0] = half[0];
+            out->codes[0] = half[1 + i];
+            break;
+        case IG_TYPE_Q2_0:
+            out->head[0] = half[0];
+            out->codes[0] = half[1 + 2 * i] | (uint32_t)half[2 + 2 * i] << 16;
+            break;
+        case IG_TYPE_TQ1_0:
+            out->head[0] = half[26];
+            if (i < 15)
+                ig_load16<2>(out->codes, p + (i < 10 ? i % 2 * 16 : 32));
+            else
+                out->codes[0] = half[24] | (uint32_t)half[25] << 16;
+            break;
+        case IG_TYPE_TQ2_0:
+            out->head[0] = half[32];
+            ig_load16<2>(out->codes, quads);
+            break;
     }
 }
 
@@ -356,6 +384,59 @@ __device__ __forceinline__ void ig_unpack<IG_TYPE_MXFP4>(ig_part *out, const ig_
     out->min = 0;
     ig_codes(out, raw, 4 * i, 15);
     for (int j = 0; j < 4; j++) out->code[j] = ig_values_of(out->code[j], 0x0c08060403020100ull, 0xf4f8fafcfdfeff00ull);
+}
+
+/* ig_nvfp4_scale() of src/kernel/quant.h. Eight low nibbles, then eight high ones. */
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_NVFP4>(ig_part *out, const ig_raw *raw, int i) {
+    uint32_t number = raw->head[0] & 127;
+    (void)i;
+    out->scale = number == 127 ? 0.0f : ig_half((uint16_t)(number << 7)) * 128;
+    out->min = 0;
+    for (int j = 0; j < 4; j++)
+        out->code[j] =
+            ig_values_of(ig_field(raw->codes[j % 2], j / 2 * 4, 15), 0x0c08060403020100ull, 0xf4f8fafcfdfeff00ull);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q1_0>(ig_part *out, const ig_raw *raw, int i) {
+    (void)i;
+    ig_scale(out, raw, 2, -0.5f);
+    for (int j = 0; j < 4; j++) out->code[j] = ig_spread(raw->codes[0] >> 4 * j, 0);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q2_0>(ig_part *out, const ig_raw *raw, int i) {
+    (void)i;
+    ig_scale(out, raw, 1, -1);
+    for (int j = 0; j < 4; j++) {
+        uint32_t four = raw->codes[0] >> 8 * j;
+        out->code[j] = (four & 3) | (four & 12) << 6 | (four & 0x30) << 12 | (four & 0xc0) << 18;
+    }
+}
+
+/* Four numbers of 0, 1 and 2, number n of each byte (ig_tq1_powers). */
+static __device__ __forceinline__ uint32_t ig_ternary(uint32_t bytes, uint32_t power) {
+    uint32_t out = 0;
+    for (int j = 0; j < 4; j++) out |= ((bytes >> 8 * j & 255) * power & 255) * 3 >> 8 << 8 * j;
+    return out;
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_TQ1_0>(ig_part *out, const ig_raw *raw, int i) {
+    uint32_t power = 1;
+    ig_scale(out, raw, 1, -1);
+    for (int k = i < 10 ? i / 2 : i - 10; i < 15 && k > 0; k--) power *= 3;
+    for (int j = 0; j < 4; j++) {
+        out->code[j] = ig_ternary(raw->codes[i < 15 ? j : 0], power);
+        if (i == 15) power *= 3;
+    }
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_TQ2_0>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, 1, -1);
+    ig_codes(out, raw, i / 2 % 4 * 2, 3);
 }
 
 static __device__ const uint64_t ig_cuda_iq1[2048] = {IG_BOOK_IQ1(IG_ENTRY_IQ1)};
