@@ -174,6 +174,7 @@ typedef struct ig_model_options {
                        that products read faster in an order of their own, which depends on type and processor,
                        are copied into it, unless that takes more than 3/4 of the memory that is available. Bits
                        are the same */
+    const char *chat_template; /* Jinja in place of the model's own; copied. NULL: that one */
     ig_progress_fn progress;
     void *progress_user;
 } ig_model_options;
@@ -199,7 +200,8 @@ typedef struct ig_model_info {
                                rows, and experts that it does not use, are left out */
     uint64_t private_bytes; /* of weights copied or repacked at load: not mapped from the file */
     bool has_tokenizer;
-    const char *chat_template; /* Jinja, by which conversations become prompts; NULL: there is none */
+    const char *chat_template; /* Jinja, by which conversations become prompts: the model's, or what the options had;
+                                  NULL: there is none */
     const char *chat_error;    /* why it cannot be used; NULL: it can, or there is none */
 } ig_model_info;
 

@@ -180,6 +180,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (!code) code = ig_cli_find_model(app->path, sizeof app->path, o);
     if (!code) code = make_spill_folder(o);
     if (!code) code = ig_cli_read_grammar(&app->grammar, o);
+    if (!code) code = ig_cli_read_template(&app->chat_template, o);
     if (!code) code = ig_cli_template_variables(&app->variables, o);
     if (code) return code;
     warn_of_idle_options(o);
@@ -199,6 +200,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     model.no_repack = o->no_repack;
     model.weights_ram = tokenizer_only ? 0 : o->weights_ram;
     model.weights_vram = tokenizer_only ? 0 : o->weights_vram;
+    model.chat_template = app->chat_template;
     model.progress = ig_cli_on_progress;
     model.progress_user = &bar;
     ig_status status = ig_model_open(&app->model, app->ctx, app->path, &model, &err);
@@ -224,10 +226,11 @@ int ig_cli_close(ig_cli_app *app, int code) {
     ig_model_close(app->model);
     ig_context_close(app->ctx);
     free(app->grammar);
+    free(app->chat_template);
     json_decref(app->variables);
     app->model = NULL;
     app->ctx = NULL;
-    app->grammar = NULL;
+    app->grammar = app->chat_template = NULL;
     app->variables = NULL;
     return code ? code : traced;
 }

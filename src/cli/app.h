@@ -75,6 +75,8 @@ typedef struct ig_cli_text {
 } ig_cli_text;
 /* The whole of a file, "-" being standard input; exit code. */
 int ig_cli_read_file(ig_cli_text *out, const ig_cli_options *o, const char *path);
+/* The same of a file that may have no zero byte. */
+int ig_cli_read_plain_file(ig_cli_text *out, const ig_cli_options *o, const char *path);
 /* The text of the flags: -p, the words after the model, -f, or piped standard input; exit code, 2 if there is none. */
 int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o);
 /* Where that leaves something unread that was piped in. */
@@ -128,8 +130,9 @@ typedef struct ig_cli_app {
     ig_model_info info;
     ig_error unusable; /* inspect: why the model can only be listed, not run */
     double load_seconds;
-    char *grammar;     /* of the flags, in GBNF; NULL: none */
-    json_t *variables; /* of chat templates, of the flags; NULL: none */
+    char *grammar;       /* of the flags, in GBNF; NULL: none */
+    char *chat_template; /* of an option, in place of the model's; NULL: none */
+    json_t *variables;   /* of chat templates, of the flags; NULL: none */
     char path[4096];
     char sketch[4096];      /* where the model's sketch lies by default, if that was asked for */
     char spill[4096];       /* the KV cache's folder on disk by default, if that was asked for */

@@ -1,13 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prompts by the model's chat template.
+ * Prompts by the model's chat template, or another.
  */
+#define _GNU_SOURCE
 #include "cli/chat_prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/shown.h"
+
+int ig_cli_read_template(char **out, const ig_cli_options *o) {
+    const char *text = o->chat_template;
+    ig_cli_text read = {0};
+    *out = NULL;
+    if (!text) return IG_EXIT_OK;
+    if (strstr(text, "{{") || strstr(text, "{%"))
+        return (*out = strdup(text)) ? IG_EXIT_OK : ig_cli_complain(o, "out of memory for %zu bytes", strlen(text));
+    if (strcmp(text, "-") != 0 && access(text, F_OK) != 0) {
+        ig_cli_complain(o, "--chat-template: there is no file '%s', and templates are not known by names", text);
+        return IG_EXIT_USAGE;
+    }
+    int code = ig_cli_read_plain_file(&read, o, text);
+    *out = read.data;
+    return code;
+}
 
 /* ---- variables ------------------------------------------------------------------------------------ */
 
@@ -53,8 +71,8 @@ int ig_cli_template_variables(json_t **out, const ig_cli_options *o) {
 }
 
 int ig_cli_check_variables(const ig_cli_app *app) {
-    static const char what[] = "--reasoning, --reasoning-effort and --chat-template-kwargs";
-    if (!app->variables) return IG_EXIT_OK;
+    static const char what[] = "--chat-template, --reasoning, --reasoning-effort and --chat-template-kwargs";
+    if (!app->variables && !app->chat_template) return IG_EXIT_OK;
     if (app->o->raw) return ig_cli_complain(app->o, "%s are for a chat template, which --raw leaves out", what);
     if (app->info.chat_template) return IG_EXIT_OK;
     return ig_cli_complain(app->o, "%s need a chat template, and %s has none", what, app->path);

@@ -7,6 +7,9 @@
 
 #include "cli/app.h"
 
+/* The template that an option has in place of the model's, to be freed; NULL: none. The exit code. */
+int ig_cli_read_template(char **out, const ig_cli_options *o);
+
 /* The variables that options give a chat template: an object; NULL: none. The exit code, 2 if they are none. */
 int ig_cli_template_variables(json_t **out, const ig_cli_options *o);
 

@@ -224,7 +224,7 @@ typedef struct ig_cli_options {
     double piece_ms, drain;
     bool any_model, sandbox, log_prompts;
     const char *log_format, *reasoning_format, *allowed_origins;
-    const char *template_kwargs, *reasoning_effort, *reasoning; /* run and chat too */
+    const char *chat_template, *template_kwargs, *reasoning_effort, *reasoning; /* run and chat too */
     bool reuse_answers;
     uint64_t max_body;
     int max_connections, max_connections_each;

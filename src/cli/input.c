@@ -188,6 +188,14 @@ int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o) {
     return ig_cli_read_file(out, o, "-");
 }
 
+int ig_cli_read_plain_file(ig_cli_text *out, const ig_cli_options *o, const char *path) {
+    int code = ig_cli_read_file(out, o, path);
+    if (code || strlen(out->data) == out->n) return code;
+    free(out->data);
+    *out = (ig_cli_text){0};
+    return ig_cli_complain(o, "%s: it contains a zero byte", path);
+}
+
 /* What is wrong in a file (NULL: in an option) is not wrong usage. */
 static int fail_grammar(const ig_cli_options *o, const char *path, const ig_error *err) {
     ig_cli_complain(o, "%s: %s", path ? path : o->grammar ? "--grammar" : "--json-schema", err->text);
@@ -205,13 +213,12 @@ int ig_cli_read_grammar(char **gbnf, const ig_cli_options *o) {
         return IG_EXIT_USAGE;
     }
     if (!text && !path) return IG_EXIT_OK;
-    int code = path ? ig_cli_read_file(&read, o, path) : IG_EXIT_OK;
+    int code = path ? ig_cli_read_plain_file(&read, o, path) : IG_EXIT_OK;
     if (text && !(read.data = strdup(text))) code = ig_cli_complain(o, "out of memory for %zu bytes", strlen(text));
     if (code) return code;
     if (text) read.n = strlen(text);
-    if (strlen(read.data) != read.n) code = ig_cli_complain(o, "%s: it contains a zero byte", path);
-    if (!code && is_schema && ig_schema_to_gbnf(gbnf, read.data, read.n, &err)) code = fail_grammar(o, path, &err);
-    if (!code && !is_schema && ig_grammar_check(read.data, &err)) code = fail_grammar(o, path, &err);
+    if (is_schema && ig_schema_to_gbnf(gbnf, read.data, read.n, &err)) code = fail_grammar(o, path, &err);
+    if (!is_schema && ig_grammar_check(read.data, &err)) code = fail_grammar(o, path, &err);
     if (is_schema)
         free(read.data);
     else

@@ -97,9 +97,10 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
     }
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return IG_EXIT_OK;
     bool is_read = is_file(&st, model) || is_part(&st, model) || is_file(&st, o->file) || is_file(&st, o->tokens) ||
-                   is_file(&st, o->grammar_file) || is_file(&st, o->schema_file) || is_file(&st, o->sources) ||
-                   is_one_of(&st, &o->tasks) || is_one_of(&st, &o->shots_files) || is_one_of(&st, &o->kv_sketch) ||
-                   is_output(&st, o->kv_trace, path) || is_output(&st, o->audit_trace, path);
+                   is_file(&st, o->grammar_file) || is_file(&st, o->chat_template) || is_file(&st, o->schema_file) ||
+                   is_file(&st, o->sources) || is_one_of(&st, &o->tasks) || is_one_of(&st, &o->shots_files) ||
+                   is_one_of(&st, &o->kv_sketch) || is_output(&st, o->kv_trace, path) ||
+                   is_output(&st, o->audit_trace, path);
     return is_read
                ? ig_cli_complain(o, "%s: would be overwritten, and is read or written already: name another file", path)
                : IG_EXIT_OK;

@@ -207,12 +207,12 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     return ig_weights_load(&m->weights, c, m->ctx->device, &load, err);
 }
 
-static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, ig_error *err) {
+static ig_status open_tokenizer(ig_model *m, bool is_directory, const ig_model_options *o, ig_error *err) {
     ig_error why = {0};
     ig_status s = is_directory
                       ? ig_tokenizer_from_hf(&m->tokenizer, m->path, m->has_weights ? m->config.n_vocab : 0, &why)
                       : ig_tokenizer_from_gguf(&m->tokenizer, m->gguf, &why);
-    if (s == IG_E_NOT_FOUND && !required) {
+    if (s == IG_E_NOT_FOUND && !o->tokenizer_only) {
         ig_log(m->ctx, IG_LOG_INFO, "%s: no tokenizer: token ids only", m->path);
         return IG_OK;
     }
@@ -223,7 +223,9 @@ static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, i
     if (m->has_weights && ig_tokenizer_n_vocab(m->tokenizer) > m->config.n_vocab)
         return ig_fail(err, IG_E_FORMAT, "%s: the tokenizer has %d tokens, the model's embedding only %d", m->path,
                        ig_tokenizer_n_vocab(m->tokenizer), m->config.n_vocab);
-    return ig_chat_open(&m->chat, m->tokenizer, err);
+    const char *text = o->chat_template;
+    s = text ? ig_tokenizer_set_chat_template(m->tokenizer, text, strlen(text), err) : IG_OK;
+    return s ? s : ig_chat_open(&m->chat, m->tokenizer, err);
 }
 
 /* As much as fits, fit to be printed. */
@@ -284,7 +286,7 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     } else {
         if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, copy, err);
         if (!s) ig_sampling_advice_read(&m->sampling, m->gguf, path);
-        if (!s) s = open_tokenizer(m, is_directory, o.tokenizer_only, err);
+        if (!s) s = open_tokenizer(m, is_directory, &o, err);
     }
     if (s) goto fail;
     *out = m;

@@ -204,12 +204,8 @@ static ig_status read_special(source *s, bool add_bos) {
     if (!status && is_llama && remove_blanks)
         return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %sremove_extra_whitespaces is not supported", ig_gguf_path(s->g),
                        KEY);
-    if (!status && ig_gguf_string(s->g, "tokenizer.chat_template", &template, &status, s->err)) {
-        t->chat_template = malloc(template.size + 1);
-        if (!t->chat_template) return ig_fail_memory(s->err, "chat template", template.size + 1);
-        memcpy(t->chat_template, template.data, template.size);
-        t->chat_template[template.size] = 0;
-    }
+    if (!status && ig_gguf_string(s->g, "tokenizer.chat_template", &template, &status, s->err))
+        return ig_tokenizer_set_chat_template(t, template.data, template.size, s->err);
     return status;
 }
 

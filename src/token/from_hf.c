@@ -180,22 +180,13 @@ static ig_status read_suppressed(const source *s) {
     return status;
 }
 
-static ig_status set_template(const source *s, ig_text text) {
-    free(s->t->chat_template);
-    s->t->chat_template = malloc(text.size + 1);
-    if (!s->t->chat_template) return ig_fail_memory(s->err, "chat template", text.size + 1);
-    memcpy(s->t->chat_template, text.data, text.size);
-    s->t->chat_template[text.size] = 0;
-    return IG_OK;
-}
-
 static ig_status read_jinja(const source *s) {
     ig_buffer path = {0};
     char *data = NULL;
     size_t n;
     ig_status status = join(&path, s, "chat_template.jinja");
     if (!status) status = ig_file_read(&data, &n, path.data, (size_t)4 << 20, s->err);
-    if (!status) status = set_template(s, (ig_text){data, n});
+    if (!status) status = ig_tokenizer_set_chat_template(s->t, data, n, s->err);
     free(data);
     ig_buffer_close(&path);
     return status;
@@ -231,7 +222,7 @@ static ig_status read_template(const source *s) {
     if (!status) status = find_template(&text, s->config, s->config_path.data, s->err);
     if (!status && !text.data) status = load_optional(&other, &path, s, "chat_template.json");
     if (!status && other) status = find_template(&text, other, path.data, s->err);
-    if (!status && text.data) status = set_template(s, text);
+    if (!status && text.data) status = ig_tokenizer_set_chat_template(s->t, text.data, text.size, s->err);
     json_decref(other);
     ig_buffer_close(&path);
     return status;

@@ -206,3 +206,13 @@ size_t ig_tokenizer_suppressed(const ig_tokenizer *t, const int32_t **ids) {
     return t->n_suppressed;
 }
 const char *ig_tokenizer_chat_template(const ig_tokenizer *t) { return t->chat_template; }
+
+ig_status ig_tokenizer_set_chat_template(ig_tokenizer *t, const char *text, size_t n, ig_error *err) {
+    char *copy = malloc(n + 1);
+    if (!copy) return ig_fail_memory(err, "chat template", n + 1);
+    memcpy(copy, text, n);
+    copy[n] = 0;
+    free(t->chat_template);
+    t->chat_template = copy;
+    return IG_OK;
+}

@@ -38,7 +38,9 @@ bool ig_tokenizer_is_end(const ig_tokenizer *t, int32_t id);
 /* Ids that no answer may have, as the model's files say: how many, and *ids in order, each once. They are not negative,
  * but may lie beyond the vocabulary, where a model can have rows that no token belongs to. */
 size_t ig_tokenizer_suppressed(const ig_tokenizer *t, const int32_t **ids);
-/* The model's own Jinja template, NULL if none. */
+/* The Jinja template of conversations, NULL if none: the model's own, until another takes its place, of which the first
+ * n bytes are copied. */
 const char *ig_tokenizer_chat_template(const ig_tokenizer *t);
+ig_status ig_tokenizer_set_chat_template(ig_tokenizer *t, const char *text, size_t n, ig_error *err);
 
 #endif

@@ -652,19 +652,3 @@ def test_store_that_vanishes(talk, tmp_path):
     assert seen.count(b"KV store ") == 1
     t.type("/exit\n")
     assert t.finish()[1] == 0
-
-
-def test_what_the_template_is_told(program, tmp_path):
-    """By options, in run and chat alike: a template that refuses anything else shows what came."""
-    folder = make_model(tmp_path / "model")
-    template = "{{ raise_exception(messages[0].content ~ '|' ~ enable_thinking ~ '|' ~ reasoning_effort ~ '|' ~ more) }}"
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "eos_token": "</s>"}))
-    told = ("--reasoning", "on", "--reasoning-effort", "high", "--chat-template-kwargs", '{"more": ["x", 1.5]}')
-    for verb, how in (("run", {"stdin": "hi"}), ("chat", {"stdin": "hi\n"})):
-        status, out, err = program(verb, "-m", folder, "-n", "2", *told, **how)
-        assert status == 2 and "hi|True|high|['x', 1.5]" in err.decode()
-    for wrong in ("[1]", "{", '{"messages": []}'):
-        status, out, err = program("run", "-m", folder, "-n", "2", "--chat-template-kwargs", wrong, stdin="hi")
-        assert status == 2 and "--chat-template-kwargs" in one_line(err)
-    status, out, err = program("run", "-m", folder, "--raw", "--reasoning", "off", stdin="hi")
-    assert status == 1 and "template" in one_line(err)
