@@ -696,6 +696,8 @@ IG_API double ig_session_audit(const ig_session *s, int layer);
 
 typedef struct ig_sampler ig_sampler;
 
+enum { IG_DRY_BREAKER_MAX = 128 };
+
 /* A number that is added to a token's logit; -INFINITY: the token never comes. */
 typedef struct ig_logit_bias {
     int32_t id;
@@ -717,15 +719,27 @@ typedef struct ig_sampler_options {
     float repeat_penalty;    /* logits of these are divided, if negative multiplied, by it. 1 (default): off */
     float frequency_penalty; /* subtracted from their logits, for each time that they occur. 0 (default): off */
     float presence_penalty;  /* subtracted from their logits once. 0 (default): off */
-    float top_n_sigma;       /* logits within so many standard deviations of the highest. 0 (default) or -1: off */
-    int top_k;               /* the likeliest k tokens. 0 (default): off */
-    float typical_p; /* tokens of the most ordinary surprise that have this probability together. 1 (default): off */
-    float top_p;     /* the likeliest tokens that have this probability together. 1 (default): off */
-    float min_p;     /* tokens at least so many times as likely as the likeliest. 0 (default): off */
-    float xtc_probability; /* how often all tokens above a threshold but the least likely of them go. 0 (default) */
-    float xtc_threshold;   /* the probability that is this threshold. Default 0.1 */
-    float temperature;     /* 0 (default): greedy, the highest logit after bias and penalties; no filter matters */
-    uint64_t seed;         /* default 0; the same seed gives the same tokens */
+    float dry_multiplier;    /* a token that would go on with a repetition of n tokens is lowered by this times dry_base
+                                to the power of n - dry_allowed_length, if n is at least that length. 0 (default): off */
+    float dry_base;          /* default 1.75 */
+    int dry_allowed_length;  /* default 2 */
+    int dry_last_n;          /* tokens among which repetitions are looked for. Default -1: the whole context */
+    const char *const *dry_breakers; /* [n_dry_breakers] of 1 to IG_DRY_BREAKER_MAX bytes, copied: repetitions do not
+                                        reach over these texts, nor are tokens lowered that have one in them. NULL
+                                        (default): a new line, ':', '"' and '*' */
+    size_t n_dry_breakers;
+    float top_n_sigma; /* logits within so many standard deviations of the highest. 0 (default) or -1: off */
+    int top_k;         /* the likeliest k tokens. 0 (default): off */
+    float typical_p;   /* tokens of the most ordinary surprise that have this probability together. 1 (default): off */
+    float top_p;       /* the likeliest tokens that have this probability together. 1 (default): off */
+    float min_p;       /* tokens at least so many times as likely as the likeliest. 0 (default): off */
+    float xtc_probability;   /* how often all tokens above a threshold but the least likely of them go. 0 (default) */
+    float xtc_threshold;     /* the probability that is this threshold. Default 0.1 */
+    float temperature;       /* 0 (default): greedy, the highest logit after bias and penalties; no filter matters */
+    float dynatemp_range;    /* the temperature is between this much less and this much more, by the entropy of what the
+                                filters have left, as a share of the largest that so many tokens can have. 0 (default) */
+    float dynatemp_exponent; /* of that share. Default 1 */
+    uint64_t seed;           /* default 0; the same seed gives the same tokens */
 } ig_sampler_options;
 
 IG_API ig_sampler_options ig_sampler_defaults(void);

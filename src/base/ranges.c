@@ -7,6 +7,7 @@
 #include <float.h>
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/cpu.h"
 #include "base/error.h"
@@ -96,9 +97,22 @@ ig_status ig_check_sampler_options(const ig_sampler_options *o, ig_error *err) {
         {"presence_penalty", (double)o->presence_penalty, -most_penalty, most_penalty, false},
         {"frequency_penalty", (double)o->frequency_penalty, -most_penalty, most_penalty, false},
         {"repeat_last_n", o->repeat_last_n, -1, INT_MAX, false},
+        {"dry_multiplier", (double)o->dry_multiplier, 0, most_penalty, false},
+        {"dry_base", (double)o->dry_base, 1, most_penalty, false},
+        {"dry_allowed_length", o->dry_allowed_length, 1, INT_MAX, false},
+        {"dry_last_n", o->dry_last_n, -1, INT_MAX, false},
+        {"n_dry_breakers", (double)o->n_dry_breakers, 0, o->dry_breakers ? INT_MAX : 0, false},
+        {"dynatemp_range", (double)o->dynatemp_range, 0, FLT_MAX, false},
+        {"dynatemp_exponent", (double)o->dynatemp_exponent, 0, most_penalty, false},
         {"n_logit_bias", (double)o->n_logit_bias, 0, o->logit_bias ? INT_MAX : 0, false},
     };
     ig_status s = check("ig_sampler_options", ranges, IG_COUNT(ranges), err);
+    for (size_t i = 0; !s && i < o->n_dry_breakers; i++) {
+        const char *text = o->dry_breakers[i];
+        if (!text || !*text || strlen(text) > IG_DRY_BREAKER_MAX)
+            s = ig_fail(err, IG_E_ARG, "ig_sampler_options.dry_breakers[%zu] must have 1 to %d bytes", i,
+                        IG_DRY_BREAKER_MAX);
+    }
     for (size_t i = 0; !s && i < o->n_logit_bias; i++) {
         const range bias = {"bias", (double)o->logit_bias[i].bias, -INFINITY, FLT_MAX, false};
         s = check("ig_logit_bias", &bias, 1, err);

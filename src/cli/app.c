@@ -405,6 +405,15 @@ ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed) 
     s.logit_bias = o->logit_bias.v;
     s.n_logit_bias = (size_t)o->logit_bias.n;
     s.repeat_last_n = o->repeat_last_n;
+    s.dry_multiplier = (float)o->dry_multiplier;
+    s.dry_base = (float)o->dry_base;
+    s.dry_allowed_length = o->dry_allowed_length;
+    s.dry_last_n = o->dry_last_n;
+    if (o->dry_breakers.n) s.dry_breakers = o->dry_breakers.v;
+    bool is_none = o->dry_breakers.n == 1 && strcmp(o->dry_breakers.v[0], "none") == 0;
+    s.n_dry_breakers = is_none ? 0 : (size_t)o->dry_breakers.n;
+    s.dynatemp_range = (float)o->dynatemp_range;
+    s.dynatemp_exponent = (float)o->dynatemp_exponent;
     s.grammar = app->grammar;
     s.seed = seed;
     take_advice(&s, app);

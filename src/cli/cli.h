@@ -179,12 +179,13 @@ typedef struct ig_cli_options {
 
     int predict;
     bool ignore_end, special;
-    ig_cli_texts stops;
+    ig_cli_texts stops, dry_breakers;
     const char *grammar, *grammar_file, *schema, *schema_file;
     double temperature, top_p, min_p, typical_p, top_n_sigma, xtc_probability, xtc_threshold;
-    double repeat_penalty, presence_penalty, frequency_penalty;
+    double repeat_penalty, presence_penalty, frequency_penalty, dry_multiplier, dry_base, dynatemp_range,
+        dynatemp_exponent;
     ig_cli_biases logit_bias;
-    int top_k, repeat_last_n;
+    int top_k, repeat_last_n, dry_allowed_length, dry_last_n;
     int64_t seed;
 
     bool ids, decode;             /* tokenize */

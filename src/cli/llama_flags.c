@@ -102,11 +102,12 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
 
     /* sampling */
     {"--samplers, --sampler-seq, --sampling-seq", ALL, VALUE, NULL, NULL, SAMPLERS, 0},
-    {"--mirostat, --dynatemp-range, --dry-multiplier", ALL, VALUE, "0 0.0 0.00", NULL, SAMPLERS, 0},
+    {"--mirostat", ALL, VALUE, "0", NULL, SAMPLERS, 0},
+    {"--dynatemp-range, --dry-multiplier", ALL & ~(GENERATE | SERVE), VALUE, "0 0.0 0.00", NULL, SAMPLERS, 0},
     {"--adaptive-target", ALL, VALUE, "-1 -1.0 -1.00", NULL, SAMPLERS, 0},
-    {"--mirostat-lr, --mirostat-ent, --dynatemp-exp, --adaptive-decay", ALL, VALUE, NULL, NULL, SAMPLERS, 0},
-    {"--dry-base, --dry-allowed-length, --dry-penalty-last-n, --dry-sequence-breaker", ALL, VALUE, NULL, NULL, SAMPLERS,
-     0},
+    {"--mirostat-lr, --mirostat-ent, --adaptive-decay", ALL, VALUE, NULL, NULL, SAMPLERS, 0},
+    {"--dynatemp-exp, --dry-base, --dry-allowed-length, --dry-penalty-last-n, --dry-sequence-breaker",
+     ALL & ~(GENERATE | SERVE), VALUE, NULL, NULL, SAMPLERS, 0},
     {"-bs, --backend-sampling", ALL, NONE, NULL, NULL, NO_GPU, 0},
     {"--grammar, --grammar-file, -j, --json-schema, -jf, --json-schema-file", SERVE, VALUE, NULL, NULL, REQUESTS, 0},
 

@@ -240,17 +240,21 @@ static bool take_words(ig_cli_options *o, char **words, int n) {
     return true;
 }
 
-/* Backslash escapes in the texts of options, in place: argv is the program's own. */
-static bool unescape_texts(ig_cli_options *o) {
-    for (int k = -1; k < o->stops.n; k++) {
-        char *text = (char *)(k < 0 ? o->system : o->stops.v[k]);
-        size_t n = text ? ig_cli_unescape(text, strlen(text)) : 0;
-        if (text && strlen(text) != n) {
-            fprintf(stderr, "infinigen %s: %s: a text cannot hold a zero byte\n", o->verb->name, k < 0 ? "-sys" : "-r");
-            return false;
-        }
+/* Backslash escapes in the texts of an option, in place: argv is the program's own. */
+static bool unescape(const ig_cli_options *o, const char *name, const char *const *texts, int n) {
+    for (int i = 0; i < n; i++) {
+        char *text = (char *)(uintptr_t)texts[i];
+        size_t size = text ? ig_cli_unescape(text, strlen(text)) : 0;
+        if (!text || strlen(text) == size) continue;
+        fprintf(stderr, "infinigen %s: %s: a text cannot hold a zero byte\n", o->verb->name, name);
+        return false;
     }
     return true;
+}
+
+static bool unescape_texts(const ig_cli_options *o) {
+    return unescape(o, "-sys", &o->system, 1) && unescape(o, "-r", o->stops.v, o->stops.n) &&
+           unescape(o, "--dry-sequence-breaker", o->dry_breakers.v, o->dry_breakers.n);
 }
 
 bool ig_cli_has_settings(const ig_cli_options *o) {

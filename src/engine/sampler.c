@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sampling. The order is llama.cpp's: logit bias, penalties, the grammar, then the filters (candidates.c) and the
- * temperature. What the model's files suppress is gone before the filters, whatever its bias.
+ * Sampling. The order is llama.cpp's: logit bias, penalties (dry.c, too), the grammar, then the filters (candidates.c)
+ * and the temperature. What the model's files suppress is gone before the filters, whatever its bias.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "base/ranges.h"
 #include "engine/candidates.h"
+#include "engine/dry.h"
 #include "engine/sampler.h"
 #include "grammar/constraint.h"
 
@@ -20,6 +21,7 @@ struct ig_sampler {
     ig_random random;
     const ig_kernels *kernels;
     ig_candidates candidates;
+    ig_dry dry;
     ig_constraint *constraint; /* NULL: there is no grammar */
     const int32_t *suppressed; /* [n_suppressed] tokens that never come; the model's */
     size_t n_suppressed;
@@ -30,8 +32,15 @@ struct ig_sampler {
 };
 
 ig_sampler_options ig_sampler_defaults(void) {
-    return (ig_sampler_options){
-        .top_p = 1, .typical_p = 1, .xtc_threshold = 0.1f, .repeat_penalty = 1, .repeat_last_n = 64};
+    return (ig_sampler_options){.top_p = 1,
+                                .typical_p = 1,
+                                .xtc_threshold = 0.1f,
+                                .repeat_penalty = 1,
+                                .repeat_last_n = 64,
+                                .dry_base = 1.75f,
+                                .dry_allowed_length = 2,
+                                .dry_last_n = -1,
+                                .dynatemp_exponent = 1};
 }
 
 /* All but the grammar. */
@@ -88,8 +97,10 @@ ig_status ig_sampler_open(ig_sampler **out, const ig_model *m, const ig_sampler_
         ig_sampler_close(s);
         return ig_fail_memory(err, "sampler", n * (2 * sizeof(ig_candidate) + 2 * sizeof(float) + sizeof(int32_t)));
     }
-    status = open_constraint(s, err);
-    s->o.grammar = NULL; /* the caller's */
+    status = ig_dry_open(&s->dry, &o, m->tokenizer, err);
+    if (!status) status = open_constraint(s, err);
+    s->o.grammar = NULL; /* the caller's, as the next */
+    s->o.dry_breakers = NULL;
     if (status)
         ig_sampler_close(s);
     else
@@ -101,6 +112,7 @@ void ig_sampler_close(ig_sampler *s) {
     if (!s) return;
     ig_candidates_close(&s->candidates);
     ig_constraint_close(s->constraint);
+    ig_dry_close(&s->dry);
     free(s->logits);
     free(s->weights);
     free(s->counts);
@@ -146,17 +158,20 @@ const float *ig_sampler_possible(ig_sampler *s, const ig_session *session) {
     return s->logits;
 }
 
-/* The session's logits with bias and penalties, of the tokens of `mask` (NULL: all), and without some. */
+/* The session's logits with bias and penalties, of the tokens of `mask` (NULL: all), and without some. NULL: no
+ * memory. */
 static const float *adjust(ig_sampler *s, const ig_session *session, const uint64_t *mask, const int32_t *without,
-                           size_t n_without) {
+                           size_t n_without, ig_error *err) {
     const ig_sampler_options *o = &s->o;
+    bool is_dry = o->dry_multiplier > 0;
     bool penalises = o->repeat_penalty != 1 || o->frequency_penalty != 0 || o->presence_penalty != 0;
     int n = session->n_tokens, n_back = !penalises ? 0 : o->repeat_last_n < 0 ? n : o->repeat_last_n;
-    if (!o->n_logit_bias && !n_back && !n_without && !mask && !s->n_suppressed) return session->logits;
+    if (!o->n_logit_bias && !n_back && !is_dry && !n_without && !mask && !s->n_suppressed) return session->logits;
     if (n_back > n) n_back = n;
     copy_logits(s, session);
     for (size_t i = 0; i < o->n_logit_bias; i++) s->logits[s->bias[i].id] += s->bias[i].bias;
     penalise(s, session->tokens + n - n_back, n_back);
+    if (is_dry && ig_dry_lower(&s->dry, s->logits, s->counts, session->tokens, n, err)) return NULL;
     if (mask) mask_logits(s, mask);
     remove_tokens(s, without, n_without);
     remove_tokens(s, s->suppressed, s->n_suppressed);
@@ -230,13 +245,34 @@ static void filter(ig_sampler *s, const float *logits, float top) {
         ig_candidates_xtc(c, o->xtc_threshold);
 }
 
-static int32_t draw(ig_sampler *s) {
-    ig_candidates *c = &s->candidates;
+/* The candidates' weights, exp((logit - top) / temperature); their sum. */
+static double weigh(ig_candidates *c, double temperature) {
     double top = (double)ig_candidates_top(c), sum = 0;
     for (int i = 0; i < c->n; i++) {
-        c->v[i].key = (float)exp(((double)c->v[i].logit - top) / (double)s->o.temperature);
+        c->v[i].key = (float)exp(((double)c->v[i].logit - top) / temperature);
         sum += (double)c->v[i].key;
     }
+    return sum;
+}
+
+/* The more evenly the candidates share the probability, the higher. Never 0, at which only the likeliest is left. */
+static double temperature_of(ig_sampler *s) {
+    const ig_sampler_options *o = &s->o;
+    ig_candidates *c = &s->candidates;
+    double middle = (double)o->temperature, range = (double)o->dynatemp_range, entropy = 0;
+    if (range == 0 || c->n < 2) return middle;
+    double total = weigh(c, 1), least = fmax(0, middle - range);
+    for (int i = 0; i < c->n; i++) {
+        double p = (double)c->v[i].key / total;
+        if (p > 0) entropy -= p * log(p);
+    }
+    double share = fmin(entropy / log(c->n), 1);
+    return fmax(least + (middle + range - least) * pow(share, (double)o->dynatemp_exponent), 1e-6);
+}
+
+static int32_t draw(ig_sampler *s) {
+    ig_candidates *c = &s->candidates;
+    double sum = weigh(c, temperature_of(s));
     double u = ig_random_unit(&s->random) * sum;
     int last = 0;
     for (int i = 0; i < c->n && u >= 0; i++) {
@@ -259,7 +295,7 @@ static int32_t draw_any(ig_sampler *s, const float *logits, float top) {
 
 static bool has_filters(const ig_sampler_options *o) {
     return o->top_n_sigma > 0 || o->top_k > 0 || o->typical_p < 1 || o->top_p < 1 || o->min_p > 0 ||
-           o->xtc_probability > 0;
+           o->xtc_probability > 0 || o->dynatemp_range > 0;
 }
 
 bool ig_sampler_is_for(const ig_sampler *s, const ig_model *m) { return s->model == m; }
@@ -285,7 +321,9 @@ ig_status ig_sampler_take(int32_t *id, ig_sampler *s, const ig_session *session,
     const uint64_t *mask = NULL;
     ig_status status = s->constraint ? ig_constraint_mask(s->constraint, &mask, err) : IG_OK;
     if (status) return status;
-    *id = choose(s, adjust(s, session, mask, without, n_without));
+    const float *logits = adjust(s, session, mask, without, n_without, err);
+    if (!logits) return IG_E_MEMORY;
+    *id = choose(s, logits);
     if (*id < 0)
         return ig_fail(err, IG_E_ARG, "no token can come next: all have a logit of minus infinity%s",
                        mask ? ", or the grammar does not go on with them" : "");

@@ -78,8 +78,6 @@ static const absent_field absent[] = {
     {"bad_words", JSON_ARRAY, NULL},
     {"samplers", JSON_ARRAY, NULL},
     {"mirostat", JSON_REAL, "0"},
-    {"dynatemp_range", JSON_REAL, "0"},
-    {"dry_multiplier", JSON_REAL, "0"},
     {"top_a", JSON_REAL, "0"},
     {"tfs_z", JSON_REAL, "1"},
     {"eta_cutoff", JSON_REAL, "0"},

@@ -34,6 +34,13 @@ static const char *const known_by_all[] = {"model",
                                            "top_n_sigma",
                                            "xtc_probability",
                                            "xtc_threshold",
+                                           "dynatemp_range",
+                                           "dynatemp_exponent",
+                                           "dry_multiplier",
+                                           "dry_base",
+                                           "dry_allowed_length",
+                                           "dry_penalty_last_n",
+                                           "dry_sequence_breakers",
                                            "repeat_penalty",
                                            "repetition_penalty",
                                            "repeat_last_n",
@@ -87,6 +94,33 @@ static bool read_seed(ig_exchange *x) {
     return true;
 }
 
+/* DRY, as llama-server calls its numbers. */
+static bool read_dry(ig_exchange *x, ig_sampler_options *s) {
+    static const char name[] = "dry_sequence_breakers";
+    const json_t *all = ig_field(x->body, name);
+    size_t i, n = json_array_size(all);
+    json_t *text;
+    if (!read_float(x, "dry_multiplier", 0, 1000, &s->dry_multiplier) ||
+        !read_float(x, "dry_base", 1, 1000, &s->dry_base) ||
+        !read_whole(x, "dry_allowed_length", 1, INT_MAX, &s->dry_allowed_length) ||
+        !read_whole(x, "dry_penalty_last_n", -1, INT_MAX, &s->dry_last_n))
+        return false;
+    if (!all) return true;
+    if (!json_is_array(all) || n > STOPS_MAX)
+        return ig_refuse(x->call, 400, name, "%s must be a list of at most %d strings", name, STOPS_MAX);
+    x->dry_breakers = calloc(STOPS_MAX, sizeof *x->dry_breakers);
+    if (!x->dry_breakers) return ig_refuse(x->call, 500, NULL, "out of memory for %s", name);
+    json_array_foreach(all, i, text) {
+        size_t size = json_string_length(text);
+        if (!size || size > IG_DRY_BREAKER_MAX)
+            return ig_refuse(x->call, 400, name, "%s: all must be strings of 1 to %d bytes", name, IG_DRY_BREAKER_MAX);
+        x->dry_breakers[i] = json_string_value(text);
+    }
+    s->dry_breakers = x->dry_breakers;
+    s->n_dry_breakers = n;
+    return true;
+}
+
 static bool read_sampler(ig_exchange *x) {
     ig_sampler_options *s = &x->ask.sampler;
     *s = x->call->server->o->sampler;
@@ -100,7 +134,9 @@ static bool read_sampler(ig_exchange *x) {
               read_float(x, "repeat_penalty", 0.01, 100, &s->repeat_penalty) &&
               read_whole(x, "repeat_last_n", -1, INT_MAX, &s->repeat_last_n) &&
               read_float(x, "presence_penalty", -1000, 1000, &s->presence_penalty) &&
-              read_float(x, "frequency_penalty", -1000, 1000, &s->frequency_penalty) && read_seed(x);
+              read_float(x, "frequency_penalty", -1000, 1000, &s->frequency_penalty) &&
+              read_float(x, "dynatemp_range", 0, 1000, &s->dynatemp_range) &&
+              read_float(x, "dynatemp_exponent", 0, 1000, &s->dynatemp_exponent) && read_dry(x, s) && read_seed(x);
     if (s->top_k < 0) s->top_k = 0;             /* -1 stands for all as well */
     if (s->top_p < FLT_MIN) s->top_p = FLT_MIN; /* the likeliest one is always left */
     return ok;

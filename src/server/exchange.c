@@ -164,6 +164,7 @@ void ig_exchange_close(ig_exchange *x) {
     free(x->prompts);
     free(x->bias);
     free(x->stops);
+    free(x->dry_breakers);
     free(x->stop_ids);
     free(x->expected);
     free(x->grammar);

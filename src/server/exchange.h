@@ -149,7 +149,7 @@ typedef struct ig_exchange {
     ig_request_options ask; /* of all */
     ig_cache_options cache;
     ig_logit_bias *bias;
-    const char **stops;
+    const char **stops, **dry_breakers;
     int32_t *stop_ids, *expected;
     char *grammar; /* NULL: answers are any texts */
     ig_tools tools;

@@ -55,6 +55,11 @@ static const char sampling[] =
     ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0", "1") ",\"top_k\":" WHOLE("-1", "2147483647")
     ",\"min_p\":" NUMBER("0", "1") ",\"typical_p\":" NUMBER("0.001", "1") ",\"top_n_sigma\":" NUMBER("-1", "1000")
     ",\"xtc_probability\":" NUMBER("0", "1") ",\"xtc_threshold\":" NUMBER("0", "1")
+    ",\"dynatemp_range\":" NUMBER("0", "1000") ",\"dynatemp_exponent\":" NUMBER("0", "1000")
+    ",\"dry_multiplier\":" NUMBER("0", "1000") ",\"dry_base\":" NUMBER("1", "1000")
+    ",\"dry_allowed_length\":" WHOLE("1", "2147483647") ",\"dry_penalty_last_n\":" WHOLE("-1", "2147483647")
+    ",\"dry_sequence_breakers\":{\"type\":[\"array\",\"null\"],\"maxItems\":16,\"items\":{\"type\":\"string\","
+    "\"minLength\":1,\"maxLength\":128}}"
     ",\"repeat_penalty\":" NUMBER("0.01", "100") ",\"repetition_penalty\":" NUMBER("0.01", "100")
     ",\"repeat_last_n\":" WHOLE("-1", "2147483647") ",\"presence_penalty\":" NUMBER("-1000", "1000")
     ",\"frequency_penalty\":" NUMBER("-1000", "1000") ",\"logit_bias\":{\"type\":[\"object\",\"null\"],"

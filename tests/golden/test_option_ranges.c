@@ -254,6 +254,12 @@ static void samplers(void **state) {
         FLOAT_FIELD(SAMPLER, repeat_penalty, -1, -INFINITY),
         FLOAT_FIELD(SAMPLER, presence_penalty, -1e4, 1e4),
         FLOAT_FIELD(SAMPLER, frequency_penalty, -1e4, 1e4),
+        FLOAT_FIELD(SAMPLER, dry_multiplier, -1, 1e4),
+        FLOAT_FIELD(SAMPLER, dry_base, 0.9, 1e4),
+        FLOAT_FIELD(SAMPLER, dynatemp_range, -1, -INFINITY),
+        FLOAT_FIELD(SAMPLER, dynatemp_exponent, -1, 1e4),
+        INT_FIELD(SAMPLER, dry_allowed_length, 0, INT_MIN),
+        INT_FIELD(SAMPLER, dry_last_n, -2, INT_MIN),
         INT_FIELD(SAMPLER, top_k, -1, INT_MIN),
         INT_FIELD(SAMPLER, repeat_last_n, -2, INT_MIN),
     };
@@ -267,6 +273,26 @@ static void samplers(void **state) {
         assert_int_equal(take_sampler(&o, &err), IG_E_ARG);
         *above_0[i] = good;
     }
+}
+
+static void breakers(void **state) {
+    (void)state;
+    static char long_one[IG_DRY_BREAKER_MAX + 2];
+    memset(long_one, 'x', sizeof long_one - 1);
+    const char *const bad[] = {"", NULL, long_one};
+    ig_error err = {0};
+    ig_sampler_options o = ig_sampler_defaults();
+    o.n_dry_breakers = 1;
+    assert_int_equal(take_sampler(&o, &err), IG_E_ARG);
+    for (size_t i = 0; i < IG_COUNT(bad); i++) {
+        o.dry_breakers = bad + i;
+        assert_int_equal(take_sampler(&o, &err), IG_E_ARG);
+    }
+    o.dry_breakers = bad + 2;
+    long_one[IG_DRY_BREAKER_MAX] = 0;
+    ig_sampler *s;
+    expect_ok(ig_sampler_open(&s, model, &o, &err), &err);
+    ig_sampler_close(s);
 }
 
 static void biases(void **state) {
@@ -306,7 +332,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contexts),       cmocka_unit_test(session_numbers), cmocka_unit_test(cache_numbers),
         cmocka_unit_test(ends_of_ranges), cmocka_unit_test(preparation),     cmocka_unit_test(samplers),
-        cmocka_unit_test(biases),         cmocka_unit_test(generation),
+        cmocka_unit_test(breakers),       cmocka_unit_test(biases),          cmocka_unit_test(generation),
     };
     return cmocka_run_group_tests(tests, open_model, close_tiny);
 }

@@ -136,6 +136,19 @@ static void keep_sigma(left *l, double n_sigma) {
     while (l->x[l->n - 1] < l->x[0] - n_sigma * sqrt(variance)) l->n--;
 }
 
+static double dynamic_temperature(const left *l, const ig_sampler_options *o) {
+    double p[N_VOCAB], entropy = 0, least = fmax(0, (double)(o->temperature - o->dynatemp_range));
+    int n = 0;
+    probabilities(p, l, 1);
+    for (int i = 0; i < l->n; i++) {
+        n += l->x[i] > -INFINITY;
+        entropy -= p[i] > 0 ? p[i] * log(p[i]) : 0;
+    }
+    if (n < 2) return (double)o->temperature;
+    return least +
+           ((double)(o->temperature + o->dynatemp_range) - least) * pow(entropy / log(n), (double)o->dynatemp_exponent);
+}
+
 /* The probabilities of all tokens, by the definitions of the filters in their order; xtc: whether that one is applied.
  */
 static void expect(double expected[N_VOCAB], const ig_sampler_options *o, bool xtc) {
@@ -153,7 +166,7 @@ static void expect(double expected[N_VOCAB], const ig_sampler_options *o, bool x
     while (l.n > 1 && exp(l.x[l.n - 1] - l.x[0]) < (double)o->min_p) l.n--;
     probabilities(p, &l, 1);
     for (int i = 0; xtc && i + 1 < l.n && p[i + 1] >= (double)o->xtc_threshold; i++) l.x[i] = -INFINITY;
-    probabilities(p, &l, (double)o->temperature);
+    probabilities(p, &l, o->dynatemp_range > 0 ? dynamic_temperature(&l, o) : (double)o->temperature);
     memset(expected, 0, N_VOCAB * sizeof *expected);
     for (int i = 0; i < l.n; i++) expected[l.id[i]] = p[i];
 }
@@ -224,6 +237,18 @@ static void further_filters_follow_the_definitions(void **state) {
     o.xtc_threshold = 0.08f;
     check_frequencies(o);
     o.xtc_probability = 0.3f;
+    check_frequencies(o);
+    o.dynatemp_range = 0.9f;
+    check_frequencies(o);
+    o = defaults;
+    o.dynatemp_range = 0.5f;
+    check_frequencies(o);
+    o.dynatemp_range = 2; /* more than there is: from 0 on */
+    o.dynatemp_exponent = 1.7f;
+    check_frequencies(o);
+    o.min_p = 0.2f;
+    check_frequencies(o);
+    o.top_k = 1;
     check_frequencies(o);
     o = defaults;
     o.top_k = 40;

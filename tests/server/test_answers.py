@@ -110,6 +110,28 @@ def test_what_requests_do_not_say(program, served, server):
     assert text == told and text[0] != text[1]
 
 
+def test_repetitions_are_turned_away_from(program, served, server):
+    """DRY: greedy answers of a model that repeats itself, by flags and by fields alike; and what is no number of it."""
+    ask = {"prompt": "abcabcabcabcab", "max_tokens": 12, "ignore_eos": True, "temperature": 0}
+    bias = {"logit_bias": {str(t): 100 for t in server.ask("/tokenize", {"content": "abc", "add_special": False})[1]["tokens"]}}
+    own = {"dry_multiplier": 500, "dry_base": 1, "dry_allowed_length": 3, "dry_penalty_last_n": 100}
+    plain = server.ask(TEXT, {**ask, **bias})[1]["choices"][0]["text"]
+    told = server.ask(TEXT, {**ask, **bias, **own})[1]["choices"][0]["text"]
+    assert set(plain + told) <= set("abc") and len(plain) == len(told) == 12
+    assert told[0] != "c" and plain != told # behind "cab"
+    broken = {**own, "dry_sequence_breakers": ["b"]}
+    assert server.ask(TEXT, {**ask, **bias, **broken})[1]["choices"][0]["text"] != told
+    flags = [f"--{k.replace('_', '-')}={v}" for k, v in own.items()]
+    for more, expected in (([], told), (["--dry-sequence-breaker", "b"], None)):
+        with Server(program, served, "-c", 256, *flags, *more) as s:
+            text = s.ask(TEXT, {**ask, **bias})[1]["choices"][0]["text"]
+            assert text == (expected or server.ask(TEXT, {**ask, **bias, **broken})[1]["choices"][0]["text"])
+    for wrong in ({"dry_base": 0.5}, {"dry_allowed_length": 0}, {"dry_sequence_breakers": "x"}, {"dynatemp_range": -1},
+                  {"dry_sequence_breakers": [""]}, {"dry_sequence_breakers": ["x" * 129]}, {"dry_penalty_last_n": "all"}):
+        status, reply, _ = server.ask(TEXT, {**ask, **wrong})
+        assert status == 400 and reply["error"]["param"] == next(iter(wrong))
+
+
 def test_what_a_model_says_of_sampling(program, served, server, tmp_path):
     """Holds for requests that say nothing of it, and where no flag does."""
     shutil.copytree(served, tmp_path / "advised")
