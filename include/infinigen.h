@@ -195,10 +195,11 @@ typedef struct ig_model_info {
     int sliding_window;                 /* the widest of its layers; 0: no layer has one */
     int local_kv_heads, local_head_dim; /* of layers that have one, where these are others; else 0 */
     uint64_t n_params;
-    uint64_t weight_bytes;  /* of all tensors that it uses, as stored */
-    uint64_t decode_bytes;  /* of those that a decode step of one sequence reads: tables of which it takes single
-                               rows, and experts that it does not use, are left out */
-    uint64_t private_bytes; /* of weights copied or repacked at load: not mapped from the file */
+    uint64_t weight_bytes;   /* of all tensors that it uses, as stored */
+    const char *weight_type; /* that most of these bytes are in, such as "Q4_K"; "": no weights are loaded */
+    uint64_t decode_bytes;   /* of those that a decode step of one sequence reads: tables of which it takes single
+                                rows, and experts that it does not use, are left out */
+    uint64_t private_bytes;  /* of weights copied or repacked at load: not mapped from the file */
     bool has_tokenizer;
     const char *chat_template; /* Jinja, by which conversations become prompts: the model's, or what the options had;
                                   NULL: there is none */

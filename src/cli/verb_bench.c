@@ -49,28 +49,14 @@ typedef struct bench {
 
 /* "qwen2 494M Q4_K": architecture, size, and the type most weights are stored in. */
 static void name_model_type(bench *b) {
-    struct {
-        char type[16];
-        uint64_t bytes;
-    } sums[24] = {{"", 0}};
-    int n = 0, most = 0;
-    ig_tensor_info t;
-    for (size_t i = 0; ig_model_tensor(b->app.model, i, &t); i++) {
-        int k = 0;
-        while (k < n && strcmp(sums[k].type, t.type) != 0) k++;
-        if (k == 24 || !t.is_used) continue;
-        if (k == n) snprintf(sums[n++].type, sizeof sums[0].type, "%.15s", t.type);
-        sums[k].bytes += t.bytes;
-    }
-    for (int k = 1; k < n; k++)
-        if (sums[k].bytes > sums[most].bytes) most = k;
     unsigned long long millions = (b->app.info.n_params + 500000) / 1000000;
     char params[48];
     if (millions < 1000)
         snprintf(params, sizeof params, "%lluM", millions);
     else
         snprintf(params, sizeof params, "%llu.%02lluB", millions / 1000, millions % 1000 / 10);
-    snprintf(b->model_type, sizeof b->model_type, "%.20s %s %.15s", b->app.info.architecture, params, sums[most].type);
+    snprintf(b->model_type, sizeof b->model_type, "%.20s %s %.15s", b->app.info.architecture, params,
+             b->app.info.weight_type);
 }
 
 static int largest(const ig_cli_ints *list) {

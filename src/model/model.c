@@ -379,6 +379,19 @@ static int widest_window(const ig_config *c) {
     return widest;
 }
 
+/* Of the tensors that are used. */
+static const char *find_weight_type(const ig_model *m) {
+    uint64_t bytes[IG_TYPE_COUNT] = {0};
+    uint32_t most = 0;
+    for (size_t i = 0; m->has_weights && i < ig_model_count_tensors(m); i++) {
+        const ig_tensor *t = ig_model_tensor_at(m, i);
+        if (!m->weights.is_used[i] || (uint32_t)t->type >= IG_TYPE_COUNT) continue;
+        bytes[t->type] += t->n_bytes;
+        if (bytes[t->type] > bytes[most]) most = (uint32_t)t->type;
+    }
+    return bytes[most] ? ig_type_get(most)->name : "";
+}
+
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {
     if (!info) return;
     if (!m) {
@@ -412,6 +425,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .local_head_dim = c->local_head_dim,
         .n_params = m->weights.n_params,
         .weight_bytes = m->weights.stored_bytes,
+        .weight_type = find_weight_type(m),
         .decode_bytes = count_decode_bytes(&m->weights, c),
         .private_bytes = count_private(m),
         .has_tokenizer = m->tokenizer != NULL,

@@ -2,7 +2,8 @@
  *
  * The interfaces that clients ask for answers by. What is common to them is written once, for OpenAI's chats and
  * completions. Those of others are translations: their requests become those of a chat (messages_ask.c), and what
- * answers a chat becomes their replies (messages.c). llama-server's own are completions with another reply (native.c).
+ * answers a chat becomes their replies (messages.c). llama-server's own are completions with another reply (native.c);
+ * Ollama's are both (ollama_ask.c, ollama.c).
  */
 #ifndef IG_SERVER_API_H
 #define IG_SERVER_API_H
@@ -16,6 +17,7 @@ struct ig_api {
     const char *chunk;         /* and a part of one in a stream */
     const char *const *fields; /* of bodies, beside those of all; ends with NULL */
     bool is_chat;
+    bool are_lines; /* a stream is a JSON text in each line, not events */
     bool is_native; /* as llama-server has its own: one answer, to the end of the context unless it is said otherwise */
     /* A chat's body that asks for the same, the caller's; NULL: refused. */
     json_t *(*translate)(ig_call *c, const json_t *body);
@@ -49,6 +51,24 @@ json_t *ig_messages_body(ig_call *c, const json_t *body);
 /* OpenAI's responses (responses_ask.c, responses.c). */
 extern const ig_api ig_api_responses;
 json_t *ig_responses_body(ig_call *c, const json_t *body);
+
+/* Ollama's chats and prompts, and prompts without a template or with a suffix (ollama_ask.c, ollama.c). */
+extern const ig_api ig_api_ollama_chat, ig_api_ollama_prompt, ig_api_ollama_raw;
+json_t *ig_ollama_chat_body(ig_call *c, const json_t *body);
+json_t *ig_ollama_prompt_body(ig_call *c, const json_t *body);
+json_t *ig_ollama_raw_body(ig_call *c, const json_t *body);
+/* Whether it is the model's name, which Ollama's clients may have ":latest" behind. */
+bool ig_ollama_is_own(const ig_server *s, const char *name);
+
+/* ---- answers ------------------------------------------------------------------------------------- */
+
+/* Answers a call as this API does (exchange.c). */
+void ig_answer(ig_call *c, const ig_api *api);
+/* What a call of a tool has as its arguments, as an object; where they are none, it has them as its one value
+ * (messages.c). NULL: no memory. */
+json_t *ig_call_input(const char *arguments, size_t n);
+/* An api's `close`, of one that uses `items` (responses.c). */
+void ig_exchange_close_items(ig_exchange *x);
 
 /* ---- translations of requests (translation.c) --------------------------------------------------- */
 

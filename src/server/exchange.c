@@ -424,7 +424,9 @@ static void complete(ig_call *c, ig_exchange *x) {
         ig_reply_json(c, x->api->reply ? x->api->reply(x) : ig_exchange_json(x));
 }
 
-void ig_route_answers(ig_call *c) { complete(c, open_exchange(c, c->route->api)); }
+void ig_answer(ig_call *c, const ig_api *api) { complete(c, open_exchange(c, api)); }
+
+void ig_route_answers(ig_call *c) { ig_answer(c, c->route->api); }
 
 /* ---- OpenAI's ------------------------------------------------------------------------------------------ */
 

@@ -42,20 +42,20 @@ static json_t *text_block(const char *type, const char *name, json_t *text) {
     return json_pack("{s:s, s:O}", "type", type, name, text);
 }
 
-/* Arguments that are no object, which a model may write where no form binds it, are one of its values. */
-static json_t *input_of(const json_t *arguments) {
+/* What is no object a model may write where no form binds it. */
+json_t *ig_call_input(const char *arguments, size_t n) {
     bool has_no_memory = false;
-    json_t *input =
-        ig_json_of_text(json_string_value(arguments), json_string_length(arguments), 0, NULL, &has_no_memory);
+    json_t *input = ig_json_of_text(arguments ? arguments : "", n, 0, NULL, &has_no_memory);
     if (json_is_object(input) || has_no_memory) return input;
     json_decref(input);
-    return json_pack("{s:O}", "arguments", arguments);
+    return json_pack("{s:o}", "arguments", ig_text_stringn(arguments ? arguments : "", n));
 }
 
 static json_t *call_block(const json_t *call) {
-    const json_t *function = json_object_get(call, "function");
+    const json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
     return json_pack("{s:s, s:O, s:O, s:o}", "type", "tool_use", "id", json_object_get(call, "id"), "name",
-                     json_object_get(function, "name"), "input", input_of(json_object_get(function, "arguments")));
+                     json_object_get(function, "name"), "input",
+                     ig_call_input(json_string_value(arguments), json_string_length(arguments)));
 }
 
 static json_t *blocks_of(const json_t *message) {

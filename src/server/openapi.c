@@ -130,11 +130,22 @@ static const char messages_body[] =
     "\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},\"temperature\":" NUMBER("0", "100")
     ",\"top_p\":" NUMBER("0", "1") ",\"top_k\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL "}" OTHERS;
 
+static const char ollama_chat_body[] =
+    "{\"type\":\"object\",\"properties\":{\"model\":" SCHEMA(
+        "Model") ",\"messages\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"],"
+                 "\"properties\":{\"role\":{\"const\":\"user\"},\"content\":{\"type\":\"string\"}},"
+                 "\"additionalProperties\":false}},\"stream\":" BOOL "}" OTHERS;
+static const char ollama_prompt_body[] =
+    "{\"type\":\"object\",\"properties\":{\"model\":" SCHEMA("Model") ",\"prompt\":" TEXT ",\"system\":" TEXT
+                                                                      ",\"raw\":" BOOL ",\"stream\":" BOOL "}" OTHERS;
+
 static json_t *body_of(const ig_route *r) {
     const char *text = r->api == &ig_api_chat                 ? chat_body
                        : r->api == &ig_api_messages           ? messages_body
                        : r->api == &ig_api_responses          ? responses_body
                        : r->api == &ig_api_completions        ? completions_body
+                       : r->api == &ig_api_ollama_prompt      ? ollama_prompt_body
+                       : r->handle == ig_route_ollama         ? ollama_chat_body
                        : r->api == &ig_api_native             ? native_body
                        : r->api == &ig_api_infill             ? infill_body
                        : r->handle == ig_route_tokenize       ? tokenize_body
@@ -170,6 +181,7 @@ static json_t *responses_of(const ig_route *r) {
     const char *kind = r->handle == ig_route_metrics ? "text/plain"
                        : r->handle == ig_route_page  ? "text/html"
                                                      : "application/json";
+    const bool is_ollamas = r->api && r->api->are_lines; /* whose errors are a text */
     json_t *all = r->handle == ig_route_embeddings
                       ? json_object()
                       : json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content", kind);
@@ -177,10 +189,11 @@ static json_t *responses_of(const ig_route *r) {
         if (!errors[i].posts || r->methods[0] == 'P')
             json_object_set_new(all, errors[i].status,
                                 json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", errors[i].what, "content",
-                                          "application/json", "schema", "$ref", "#/components/schemas/Error"));
-    if (r->handle == ig_route_answers)
-        json_object_set_new(json_object_get(json_object_get(all, "200"), "content"), "text/event-stream",
-                            json_object());
+                                          "application/json", "schema", "$ref",
+                                          is_ollamas ? "#/components/schemas/Refusal" : "#/components/schemas/Error"));
+    if (r->handle == ig_route_answers || r->handle == ig_route_ollama)
+        json_object_set_new(json_object_get(json_object_get(all, "200"), "content"),
+                            is_ollamas ? "application/x-ndjson" : "text/event-stream", json_object());
     return all;
 }
 
@@ -210,10 +223,12 @@ static json_t *schemas_of(const ig_server *s) {
     json_t *tokens = json_pack("{s:s, s:i, s:i, s:{s:s, s:i, s:i}}", "type", "array", "minItems", 1, "maxItems",
                                ig_scheduler_ctx(s->scheduler), "items", "type", "integer", "minimum", 0, "maximum",
                                s->info.n_vocab - 1);
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:{s:[s]}, s:{s:[s,n]}}", "Error", error, "Tokens", tokens,
-                     "Policy", json_pack("{s:o}", "enum", policies), "Messages", json_loads(messages, 0, NULL), "Tools",
-                     json_loads(tools, 0, NULL), "ToolChoice", json_loads(tool_choice, 0, NULL), "Name", "enum",
-                     s->o->alias, "Model", "enum", s->o->alias);
+    json_t *refusal = json_pack("{s:s, s:[s], s:{s:{s:s}}}", "type", "object", "required", "error", "properties",
+                                "error", "type", "string");
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:[s]}, s:{s:[s,n]}}", "Error", error, "Refusal", refusal,
+                     "Tokens", tokens, "Policy", json_pack("{s:o}", "enum", policies), "Messages",
+                     json_loads(messages, 0, NULL), "Tools", json_loads(tools, 0, NULL), "ToolChoice",
+                     json_loads(tool_choice, 0, NULL), "Name", "enum", s->o->alias, "Model", "enum", s->o->alias);
 }
 
 void ig_route_openapi(ig_call *c) {

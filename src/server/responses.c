@@ -272,7 +272,7 @@ static bool fail(ig_exchange *x, const ig_refusal *r) {
     return tell_response(x, "response.failed", "failed", r);
 }
 
-static void close_items(ig_exchange *x) {
+void ig_exchange_close_items(ig_exchange *x) {
     ig_response_items *r = &x->items;
     if (r->to) fclose(r->to);
     free(r->text);
@@ -288,4 +288,4 @@ const ig_api ig_api_responses = {.prefix = "resp_",
                                  .tell = tell_chunk,
                                  .end = stop,
                                  .fail = fail,
-                                 .close = close_items};
+                                 .close = ig_exchange_close_items};

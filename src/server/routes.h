@@ -20,6 +20,10 @@ typedef struct ig_route {
 extern const ig_route ig_server_routes[]; /* ends with a NULL path */
 
 void ig_route_answers(ig_call *c); /* by the route's API */
+void ig_route_ollama(ig_call *c);  /* the same, but for those that want no answer */
+void ig_route_ollama_models(ig_call *c);
+void ig_route_ollama_loaded(ig_call *c);
+void ig_route_ollama_show(ig_call *c);
 void ig_route_count_tokens(ig_call *c);
 void ig_route_input_tokens(ig_call *c);
 void ig_route_embeddings(ig_call *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers as server-sent events. The connection's thread sleeps until the scheduler has some, or
+ * Answers as server-sent events, or as lines. The connection's thread sleeps until the scheduler has some, or
  * long enough that proxies would think the connection dead.
  */
 #define _GNU_SOURCE
@@ -40,8 +40,12 @@ static bool add_text(ig_exchange *x, const char *text) { return add_out(x, text,
 
 bool ig_stream_event(ig_exchange *x, const char *name, json_t *value) {
     char *text = ig_text_of_json(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    bool ok = text && (!name || (add_text(x, "event: ") && add_text(x, name) && add_text(x, "\n"))) &&
-              add_text(x, "data: ") && add_json(x, text) && add_text(x, "\n\n");
+    bool ok = text != NULL;
+    if (x->api->are_lines)
+        ok = ok && add_json(x, text) && add_text(x, "\n");
+    else
+        ok = ok && (!name || (add_text(x, "event: ") && add_text(x, name) && add_text(x, "\n"))) &&
+             add_text(x, "data: ") && add_json(x, text) && add_text(x, "\n\n");
     free(text);
     json_decref(value);
     return ok;
@@ -201,7 +205,7 @@ static bool fill(ig_exchange *x) {
     int waited = 0;
     while (!has_news(x) && waited != ETIMEDOUT) waited = pthread_cond_timedwait(&x->changed, &x->lock, &until);
     bool ok = atomic_load(&x->call->ended) != IG_CALL_GONE;
-    if (ok) ok = has_news(x) ? tell_news(x) : add_text(x, ": ping\n\n");
+    if (ok) ok = has_news(x) ? tell_news(x) : x->api->are_lines || add_text(x, ": ping\n\n");
     pthread_mutex_unlock(&x->lock);
     return ok;
 }
@@ -209,7 +213,8 @@ static bool fill(ig_exchange *x) {
 /* An end without its last event says that it is broken. */
 void ig_exchange_stream(ig_exchange *x) {
     ig_call *c = x->call;
-    bool ok = ig_reply_begin(c, "text/event-stream; charset=utf-8", "X-Accel-Buffering: no\r\n");
+    const char *type = x->api->are_lines ? "application/x-ndjson" : "text/event-stream; charset=utf-8";
+    bool ok = ig_reply_begin(c, type, "X-Accel-Buffering: no\r\n");
     while (ok && !x->is_finished) {
         ok = fill(x) && ig_reply_part(c, x->out, x->n_out);
     }

@@ -17,7 +17,7 @@ from serving import Server
 from test_tokens import eval_scores
 
 CLIENTS = {"openai-2": "openai>=2,<3", "openai-3": "openai>=3,<4", "llm": "llm", "langchain-openai": "langchain-openai", "instructor": "instructor",
-           "lm-eval": "lm-eval[api]", "anthropic": "anthropic", "agents": "openai-agents", "schemathesis": "schemathesis"}
+           "lm-eval": "lm-eval[api]", "anthropic": "anthropic", "ollama": "ollama>=0.6", "agents": "openai-agents", "schemathesis": "schemathesis"}
 wants_all = os.environ.get("INFINIGEN_TEST_CLIENTS") not in (None, "", "0")
 large = pytest.mark.skipif(not wants_all, reason="only with INFINIGEN_TEST_CLIENTS=1")
 
@@ -90,6 +90,36 @@ def test_anthropic(server):
     assert out["counted"] == 0
     assert out["calls"][0] == out["calls"][1] and out["calls"][0][:2] == ["tool_use", "f"] and 0 <= out["calls"][0][2]["a"] <= 99
     assert (out["key"], out["other"], out["none"]) == ("AuthenticationError", "NotFoundError", "BadRequestError")
+
+
+# ---- ollama ----
+
+OLLAMA = r"""
+import json, sys, ollama
+client = ollama.Client(host=sys.argv[1], headers={"Authorization": "Bearer a-key"})
+model = client.list().models[0].model
+me, greedy = [{"role": "user", "content": "ab"}], {"temperature": 0, "num_predict": 9}
+out = {"model": model, "loaded": client.ps().models[0].model, "can": client.show(model).capabilities}
+out["chat"] = client.chat(model=model, messages=me, options=greedy).message.content
+out["stream"] = "".join(p.message.content for p in client.chat(model=model, messages=me, options=greedy, stream=True))
+out["prompt"] = client.generate(model=model, prompt="ab", options=greedy).response
+out["raw"] = "".join(p.response for p in client.generate(model=model, prompt="ab", raw=True, options=greedy, stream=True))
+schema = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}}
+out["form"] = json.loads(client.chat(model=model, messages=me, format=schema, options={"seed": 3, "num_predict": 200}).message.content)["a"]
+try:
+    client.chat(model="llama3", messages=me)
+except ollama.ResponseError as error:
+    out["other"] = error.status_code
+print(json.dumps(out))
+"""
+
+
+@large
+def test_ollama(server):
+    out = json.loads(run("ollama", "-c", OLLAMA, server.url.removesuffix("/v1")))
+    assert out["model"] == out["loaded"] == "served" and "completion" in out["can"]
+    assert out["chat"] == out["stream"] == out["prompt"] and out["raw"] and 0 <= out["form"] <= 99
+    assert out["other"] == 404
 
 
 # ---- openai ----

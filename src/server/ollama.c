@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ollama's API: replies of /api/chat and /api/generate, whole or line by line, and what the server has.
+ */
+#define _GNU_SOURCE
+#include "server/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- what all have -------------------------------------------------------------------------------- */
+
+static json_t *time_json(time_t seconds) {
+    char text[64];
+    struct tm t;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &t));
+    return json_string(text);
+}
+
+/* Takes `calls`; NULL: there are none. text and thoughts may be NULL, too. */
+static json_t *head_of(const ig_call *c, bool is_message, json_t *text, json_t *thoughts, json_t *calls) {
+    json_t *out = json_pack("{s:s, s:o, s:b}", "model", c->server->o->alias, "created_at", time_json(time(NULL)),
+                            "done", 0),
+           *to = is_message ? json_pack("{s:s}", "role", "assistant") : json_incref(out);
+    bool ok = json_object_set(to, is_message ? "content" : "response", text ? text : json_string("")) == 0;
+    if (json_string_length(thoughts)) ok &= json_object_set(to, "thinking", thoughts) == 0;
+    if (calls) ok &= json_object_set_new(to, "tool_calls", calls) == 0;
+    if (is_message) ok &= json_object_set(out, "message", to) == 0;
+    json_decref(to);
+    if (ok) return out;
+    json_decref(out);
+    return NULL;
+}
+
+static json_int_t nanoseconds(double seconds) { return (json_int_t)(seconds * 1e9); }
+
+/* Takes `out`, which becomes the last part of an answer, or all of it. */
+static json_t *finish(json_t *out, const ig_choice *k) {
+    const ig_request_result *r = &k->result;
+    bool is_cut = strcmp(ig_choice_finish(k), "length") == 0;
+    json_t *more =
+        json_pack("{s:b, s:s, s:I, s:i, s:i, s:I, s:i, s:I}", "done", 1, "done_reason", is_cut ? "length" : "stop",
+                  "total_duration", nanoseconds(r->seconds), "load_duration", 0, "prompt_eval_count", r->n_prompt,
+                  "prompt_eval_duration", nanoseconds(r->prompt_seconds), "eval_count", r->n_tokens, "eval_duration",
+                  nanoseconds(r->seconds - r->wait_seconds - r->prompt_seconds));
+    bool ok = json_object_update(out, more) == 0;
+    json_decref(more);
+    if (ok) return out;
+    json_decref(out);
+    return NULL;
+}
+
+static bool is_message(const ig_exchange *x) { return x->api == &ig_api_ollama_chat; }
+
+/* ---- whole -------------------------------------------------------------------------------------------- */
+
+static json_t *call_json(const json_t *name, const char *arguments, size_t n) {
+    return json_pack("{s:{s:O, s:o}}", "function", "name", name, "arguments", ig_call_input(arguments, n));
+}
+
+static json_t *reply(ig_exchange *x) {
+    json_t *whole = ig_exchange_json(x), *choice = json_array_get(json_object_get(whole, "choices"), 0),
+           *message = json_object_get(choice, "message"),
+           *text = json_object_get(message ? message : choice, "content"),
+           *list = json_object_get(message, "tool_calls"), *calls = list ? json_array() : NULL, *call;
+    bool ok = whole != NULL;
+    size_t i;
+    json_array_foreach(list, i, call) {
+        const json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
+        ok &= json_array_append_new(calls, call_json(json_object_get(function, "name"), json_string_value(arguments),
+                                                     json_string_length(arguments))) == 0;
+    }
+    if (!message) text = json_object_get(choice, "text");
+    if (json_is_null(text)) text = NULL;
+    json_t *out = head_of(x->call, is_message(x), text, json_object_get(message, "reasoning_content"), calls);
+    json_decref(whole);
+    if (ok) return finish(out, &x->choices[0]);
+    json_decref(out);
+    return NULL;
+}
+
+/* ---- line by line --------------------------------------------------------------------------------------- */
+
+/* Calls are told of when they are whole. */
+static bool end_call(ig_exchange *x) {
+    ig_response_items *r = &x->items;
+    if (!r->open) return true;
+    bool ok = fclose(r->to) == 0;
+    r->to = NULL;
+    json_t *calls = ok ? json_pack("[o]", call_json(r->open, r->text, r->n_text)) : NULL;
+    ok = calls && ig_stream_event(x, NULL, head_of(x->call, is_message(x), NULL, NULL, calls));
+    json_decref(r->open);
+    free(r->text);
+    *r = (ig_response_items){0};
+    return ok;
+}
+
+static bool add_to_call(ig_exchange *x, const json_t *call) {
+    ig_response_items *r = &x->items;
+    const json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
+    json_t *name = json_object_get(function, "name");
+    size_t n = json_string_length(arguments);
+    if (name) {
+        if (!end_call(x) || !(r->to = open_memstream(&r->text, &r->n_text))) return false;
+        r->open = json_incref(name);
+    }
+    return !n || (r->open && fwrite(json_string_value(arguments), 1, n, r->to) == n);
+}
+
+static bool tell(ig_exchange *x, json_t *choice) {
+    const json_t *delta = json_object_get(choice, "delta"), *calls = json_object_get(delta, "tool_calls"), *call;
+    json_t *text = json_object_get(delta ? delta : choice, delta ? "content" : "text"),
+           *thoughts = json_object_get(delta, "reasoning_content");
+    bool ok = choice != NULL;
+    size_t i;
+    if (json_string_length(text) || json_string_length(thoughts))
+        ok = ok && ig_stream_event(x, NULL, head_of(x->call, is_message(x), text, thoughts, NULL));
+    json_array_foreach(calls, i, call) ok = ok && add_to_call(x, call);
+    if (json_is_string(json_object_get(choice, "finish_reason")))
+        ok = ok && end_call(x) &&
+             ig_stream_event(x, NULL, finish(head_of(x->call, is_message(x), NULL, NULL, NULL), &x->choices[0]));
+    json_decref(choice);
+    return ok;
+}
+
+/* Nothing follows the line that says "done". */
+static bool end(ig_exchange *x) {
+    (void)x;
+    return true;
+}
+
+static json_t *refusal(const ig_refusal *r) { return json_pack("{s:o}", "error", ig_text_string(r->text)); }
+
+static bool fail(ig_exchange *x, const ig_refusal *r) { return ig_stream_event(x, NULL, refusal(r)); }
+
+#define AS_OLLAMA                                                                                  \
+    .are_lines = true, .reply = reply, .tell = tell, .end = end, .refusal = refusal, .fail = fail, \
+    .close = ig_exchange_close_items
+
+static const char *const raw_fields[] = {"prompt", "suffix", NULL};
+
+const ig_api ig_api_ollama_chat = {.prefix = "chat-", IG_API_OF_CHAT, .translate = ig_ollama_chat_body, AS_OLLAMA},
+             ig_api_ollama_prompt = {.prefix = "gen-", IG_API_OF_CHAT, .translate = ig_ollama_prompt_body, AS_OLLAMA},
+             ig_api_ollama_raw = {.prefix = "gen-",
+                                  .object = "text_completion",
+                                  .fields = raw_fields,
+                                  .translate = ig_ollama_raw_body,
+                                  .read = ig_exchange_read_prompts,
+                                  AS_OLLAMA};
+
+/* ---- the routes -------------------------------------------------------------------------------------------- */
+
+/* Who asks for no answer wants the model to be there, which it is. */
+static void say_loaded(ig_call *c, const ig_api *api) {
+    json_t *out = head_of(c, api == &ig_api_ollama_chat, NULL, NULL, NULL);
+    bool ok = json_object_set_new(out, "done", json_true()) == 0 &&
+              json_object_set_new(out, "done_reason", json_string("load")) == 0;
+    if (ok) {
+        ig_reply_json(c, out);
+        return;
+    }
+    json_decref(out);
+    ig_refuse(c, 500, NULL, "out of memory");
+}
+
+void ig_route_ollama(ig_call *c) {
+    const ig_api *api = c->route->api;
+    json_t *body = ig_body_object(c);
+    if (!body) return;
+    bool is_chat = api == &ig_api_ollama_chat, is_raw = false;
+    bool has_question =
+        is_chat ? json_array_size(ig_field(body, "messages")) > 0 : json_string_length(ig_field(body, "prompt")) > 0;
+    bool has_suffix = !is_chat && json_string_length(ig_field(body, "suffix")) > 0;
+    bool ok = is_chat || ig_field_bool(c, body, "raw", &is_raw);
+    json_decref(body);
+    if (!ok) return;
+    if (!has_question && !has_suffix)
+        say_loaded(c, api);
+    else
+        ig_answer(c, is_raw || has_suffix ? &ig_api_ollama_raw : api);
+}
+
+/* As in "134.5M". */
+static json_t *count_json(uint64_t n) {
+    static const char units[] = " KMBT";
+    double x = (double)n;
+    size_t i = 0;
+    for (; x >= 1000 && i + 2 < sizeof units; i++) x /= 1000;
+    return i ? json_sprintf("%.1f%c", x, units[i]) : json_sprintf("%.0f", x);
+}
+
+static json_t *details_json(const ig_server *s) {
+    return json_pack("{s:s, s:s, s:s, s:[s], s:o, s:s}", "parent_model", "", "format", "gguf", "family",
+                     s->info.architecture, "families", s->info.architecture, "parameter_size",
+                     count_json(s->info.n_params), "quantization_level", s->info.weight_type);
+}
+
+static json_t *model_json(const ig_server *s) {
+    return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", s->o->alias, "model", s->o->alias, "modified_at",
+                     time_json((time_t)s->created), "size", (json_int_t)s->info.weight_bytes, "digest", "", "details",
+                     details_json(s));
+}
+
+void ig_route_ollama_models(ig_call *c) { ig_reply_json(c, json_pack("{s:[o]}", "models", model_json(c->server))); }
+
+/* That it is loaded, as long as the server runs. */
+void ig_route_ollama_loaded(ig_call *c) {
+    json_t *model = model_json(c->server);
+    bool ok = json_object_set_new(model, "size_vram", json_integer(0)) == 0 &&
+              json_object_set_new(model, "context_length", json_integer(ig_scheduler_ctx(c->server->scheduler))) == 0;
+    if (ok) {
+        ig_reply_json(c, json_pack("{s:[o]}", "models", model));
+        return;
+    }
+    json_decref(model);
+    ig_refuse(c, 500, NULL, "out of memory");
+}
+
+static json_t *info_json(const ig_server *s) {
+    char length[160];
+    snprintf(length, sizeof length, "%.100s.context_length", s->info.architecture);
+    return json_pack("{s:s, s:I, s:i}", "general.architecture", s->info.architecture, "general.parameter_count",
+                     (json_int_t)s->info.n_params, length, s->info.n_ctx_train);
+}
+
+static json_t *capabilities_json(const ig_server *s) {
+    const char *tools = s->info.chat_template ? "tools" : NULL, *thinking = s->thoughts ? "thinking" : NULL;
+    return json_pack("[s, s*, s*, s*]", "completion", tools, thinking, s->infill.middle >= 0 ? "insert" : NULL);
+}
+
+void ig_route_ollama_show(ig_call *c) {
+    const ig_server *s = c->server;
+    const char *name = NULL;
+    json_t *body = ig_body_object(c);
+    if (body && ig_field_text(c, body, "name", &name) && ig_field_text(c, body, "model", &name)) {
+        if (name && !s->o->any_model && !ig_ollama_is_own(s, name))
+            ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, s->o->alias);
+        else
+            ig_reply_json(c,
+                          json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template",
+                                    ig_text_string(s->info.chat_template ? s->info.chat_template : ""), "details",
+                                    details_json(s), "model_info", info_json(s), "capabilities", capabilities_json(s)));
+    }
+    json_decref(body);
+}
