@@ -56,6 +56,7 @@ def test_full_queue(program, served):
             assert status == 400 and reply["error"]["param"] == field and "retry-after" not in headers
         for c in held:
             c.close()
+        s.wait_for("infinigen_requests_waiting", 0)
         s.wait_for("infinigen_requests_running", 0)
         assert s.ask(TEXT, {"prompt": "ab", "max_tokens": 1})[0] == 200
 

@@ -284,7 +284,7 @@ def test_keys(program, served, tmp_path):
         paths = [p.replace("{model}", "served") for p in s.ask("/openapi.json", headers={
             "Authorization": "Bearer first-key"})[1]["paths"]]
         for path in paths:
-            public = path in ("/", "/health", "/v1/health", "/version")
+            public = path in ("/", "/health", "/v1/health", "/version", "/api/version")
             assert (status(None, path) != 401) == public, path
         assert status(None, "/nothing") == 401
         for key in ("first-key", "second-key", "third-key"):
