@@ -34,6 +34,8 @@ const ig_route ig_server_routes[] = {
     {"/api/ps", "GET, HEAD", false, ig_route_ollama_loaded, &ig_api_ollama_chat},
     {"/api/show", "POST", false, ig_route_ollama_show, &ig_api_ollama_chat},
     {"/api/version", "GET, HEAD", true, ig_route_version, NULL},
+    {"/api/embed", "POST", false, ig_route_embeddings, &ig_api_ollama_chat},
+    {"/api/embeddings", "POST", false, ig_route_embeddings, &ig_api_ollama_chat},
     {"/v1/embeddings", "POST", false, ig_route_embeddings, NULL},
     {"/embeddings", "POST", false, ig_route_embeddings, NULL},
     {"/tokenize", "POST", false, ig_route_tokenize, NULL},

@@ -48,6 +48,7 @@ static bool add_options(ig_translation *t, json_t *options) {
     if (!ig_field(t->body, "max_tokens")) ig_translation_set(t, t->out, "max_tokens", json_integer(-1));
     json_object_foreach(options, name, value) {
         size_t i = 0, n = sizeof known / sizeof *known;
+        if (json_is_null(value)) continue;
         while (i < n && strcmp(known[i].name, name) != 0) i++;
         if (i == n) return ig_refuse(t->call, 400, "options", "options.%.64s is not known", name);
         bool fills = known[i].ours && strcmp(name, "num_predict") == 0 && json_integer_value(value) < 0;

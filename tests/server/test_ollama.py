@@ -69,7 +69,7 @@ def test_options(server):
     """The sampler's, under Ollama's names; what is of no use here is passed over, and what is not known is refused."""
     own = {"temperature": 1.3, "top_k": 50, "top_p": 0.9, "min_p": 0.01, "typical_p": 0.9, "repeat_penalty": 1.2, "seed": 7,
            "presence_penalty": 0.1, "repeat_last_n": 30}
-    reply = same(server, ASK, {"messages": user("ab"), "options": {**own, "num_predict": 15, "num_ctx": 4096, "num_gpu": 1}})
+    reply = same(server, ASK, {"messages": user("ab"), "options": {**own, "num_predict": 15, "num_ctx": 4096, "num_gpu": 1, "num_gqa": None}})
     assert reply["message"]["content"] == chat(server, user("ab"), **{**own, "max_tokens": 15})[0]
     text = same(server, ASK, {"messages": user("ab"), "options": GREEDY})["message"]["content"]
     stopped = same(server, ASK, {"messages": user("ab"), "options": {**GREEDY, "stop": [text[4:6]]}})
@@ -151,5 +151,8 @@ def test_what_is_refused(server):
                              (ASK, {"messages": user("a"), "think": 3}, "think"), (GENERATE, {"prompt": "a", "raw": 3}, "raw")):
         status, reply, _ = server.ask(path, body)
         assert status == (400 if name else 200) and (name or "done") in str(reply), (body, reply)
+    for path in ("/api/embed", "/api/embeddings"):
+        status, reply, _ = server.ask(path, {"input": "a"})
+        assert status == 400 and reply["error"] == "embeddings are not supported"
     status, reply, _ = server.ask(ASK, raw=b"{")
     assert status == 400 and isinstance(reply["error"], str)
