@@ -64,12 +64,22 @@ static inline __m256i load_iq4_xs(__m256 *scale, const uint8_t *p, int i) {
     return iq4_codes(p + 8 + 16 * i);
 }
 
+/* ig_nvfp4_scale() of four. */
+static inline __m128 nvfp4_scales(const uint8_t *p) {
+    const __m128i none = _mm_set1_epi16(127);
+    __m128i v = _mm_and_si128(_mm_cvtepu8_epi16(_mm_loadu_si32(p)), none);
+    v = _mm_andnot_si128(_mm_cmpeq_epi16(v, none), _mm_slli_epi16(v, 7));
+    return _mm_mul_ps(_mm_cvtph_ps(v), _mm_set1_ps(128));
+}
+
 /* Four scales, then 8 bytes for each 16 codes: 8 low nibbles, then 8 high ones. */
-static inline __m256i load_nvfp4(__m256 *scale, const uint8_t *p, int i) {
+INLINE __m256i load_nvfp4(__m256 *scale, const uint8_t *p, const int i) {
+    const __m256i each = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
     const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(IG_MXFP4_VALUES));
     __m128i v = _mm_loadu_si128((const void *)(p + 4 + 16 * i)), high = _mm_srli_epi16(v, 4);
     __m256i both = _mm256_set_m128i(_mm_unpackhi_epi64(v, high), _mm_unpacklo_epi64(v, high));
-    *scale = _mm256_set_m128(_mm_set1_ps(ig_nvfp4_scale(p[2 * i + 1])), _mm_set1_ps(ig_nvfp4_scale(p[2 * i])));
+    *scale = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(nvfp4_scales(p)),
+                                      _mm256_add_epi32(each, _mm256_set1_epi32(2 * i)));
     return _mm256_shuffle_epi8(values, _mm256_and_si256(both, _mm256_set1_epi8(15)));
 }
 

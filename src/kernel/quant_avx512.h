@@ -376,7 +376,10 @@ INLINE super load_book(const uint8_t *p, words_fn index, take_fn rest, const uin
 }
 
 /* X: the magnitude at a place. */
-#define LEVELS(X) _mm_setr_epi8(X(0), X(1), X(2), X(3), X(4), X(5), X(6), X(7), 0, 0, 0, 0, 0, 0, 0, 0)
+#define LEVEL(X, i) ((char)X(i))
+#define LEVELS(X)                                                                                            \
+    _mm_setr_epi8(LEVEL(X, 0), LEVEL(X, 1), LEVEL(X, 2), LEVEL(X, 3), LEVEL(X, 4), LEVEL(X, 5), LEVEL(X, 6), \
+                  LEVEL(X, 7), 0, 0, 0, 0, 0, 0, 0, 0)
 #define LOAD_BOOK(type, bits, unit, offset, level)                                                          \
     static inline super load_##type(const uint8_t *p) {                                                     \
         return load_book(p, words_##type, rest_##type, ig_places_##type, sizeof ig_places_##type / 2, bits, \
