@@ -24,7 +24,8 @@ static json_t *head_of(const ig_call *c, bool is_message, json_t *text, json_t *
     json_t *out = json_pack("{s:s, s:o, s:b}", "model", c->server->o->alias, "created_at", time_json(time(NULL)),
                             "done", 0),
            *to = is_message ? json_pack("{s:s}", "role", "assistant") : json_incref(out);
-    bool ok = json_object_set(to, is_message ? "content" : "response", text ? text : json_string("")) == 0;
+    json_t *said = text ? json_incref(text) : json_string("");
+    bool ok = json_object_set_new(to, is_message ? "content" : "response", said) == 0;
     if (json_string_length(thoughts)) ok &= json_object_set(to, "thinking", thoughts) == 0;
     if (calls) ok &= json_object_set_new(to, "tool_calls", calls) == 0;
     if (is_message) ok &= json_object_set(out, "message", to) == 0;
