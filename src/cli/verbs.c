@@ -194,11 +194,12 @@ const ig_cli_verb ig_cli_verbs[] = {
      "serve",
      {"MODEL"},
      "Answer many clients at once over HTTP, as OpenAI's API has it",
-     "Clients of OpenAI's API work unchanged with the address http://127.0.0.1:8080/v1. Prompts take what they share "
-     "with\n"
-     "earlier ones from the cache, and with --kv-store from earlier servers. SIGTERM ends what is being answered "
-     "first,\n"
-     "a second one does not; SIGHUP reads the keys of --api-key-file again, or ends the server as well.\n\n"
+     "Clients of OpenAI's API work unchanged with the address http://127.0.0.1:8080/v1, those of Anthropic's and "
+     "Ollama's\n"
+     "with http://127.0.0.1:8080. Prompts take what they share with earlier ones from the cache, and with --kv-store "
+     "from\n"
+     "earlier servers. SIGTERM ends what is being answered first, a second one does not; SIGHUP reads the keys of\n"
+     "--api-key-file again, or ends the server as well.\n\n"
      "  infinigen serve -m smollm2-135m -c 8192 -np 8\n"
      "  curl http://127.0.0.1:8080/v1/chat/completions --json \\\n"
      "      '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a cache?\"}], \"stream\": true}'\n\n"
