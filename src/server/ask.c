@@ -318,9 +318,14 @@ static bool read_cache(ig_exchange *x) {
 /* ---- what comes back -------------------------------------------------------------------------------- */
 
 static bool read_logprobs(ig_exchange *x) {
-    int64_t n = -1;
+    int64_t n = -1, most = 0;
     x->n_top = -1;
-    if (!x->api->is_chat) {
+    if (x->api->is_native && ig_field(x->body, "logprobs"))
+        return ig_refuse(x->call, 400, "logprobs", "logprobs: not supported here, but n_probs");
+    if (x->api->is_native) {
+        if (!ig_field_int(x->call, x->body, "n_probs", 0, IG_REQUEST_TOP_MAX, &most)) return false;
+        if (most) n = most;
+    } else if (!x->api->is_chat) {
         const json_t *v = ig_field(x->body, "logprobs"); /* false, as some send it, is none */
         if (!json_is_false(v) && !ig_field_int(x->call, x->body, "logprobs", 0, IG_REQUEST_TOP_MAX, &n)) return false;
     } else {
@@ -332,7 +337,6 @@ static bool read_logprobs(ig_exchange *x) {
         if (top && !wanted) return ig_refuse(x->call, 400, "top_logprobs", "top_logprobs wants logprobs to be true");
         if (wanted) n = top;
     }
-    if (n >= 0 && x->api->is_native) return ig_refuse(x->call, 400, "logprobs", "logprobs: not supported here");
     x->n_top = (int)n;
     x->ask.has_scores = n >= 0;
     x->ask.n_top = n > 0 ? (int)n : 0;

@@ -40,32 +40,44 @@ static bool read_both_sides(ig_exchange *x) {
 
 /* ---- replies -------------------------------------------------------------------------------------- */
 
+/* Takes `value`, of which its tokens' scores become a part, if there are any. */
+static json_t *with_scores(json_t *value, json_t *scores) {
+    bool ok =
+        scores && (json_array_size(scores) == 0 || json_object_set(value, "completion_probabilities", scores) == 0);
+    json_decref(scores);
+    if (ok) return value;
+    json_decref(value);
+    return NULL;
+}
+
 static json_t *reply(ig_exchange *x) {
-    const ig_choice *k = &x->choices[0];
+    ig_choice *k = &x->choices[0];
     const ig_request_result *r = &k->result;
     const char *why = r->finish == IG_FINISH_END ? "eos" : r->finish == IG_FINISH_STOP ? "word" : "limit";
     const char *word = r->finish == IG_FINISH_STOP ? x->stops[r->stop] : "";
     size_t n_text = x->only_reads ? 0 : k->n_text;
     int n_tokens = x->only_reads ? 0 : r->n_tokens;
     json_t *text = ig_text_stringn(k->text ? k->text : "", x->is_stream ? 0 : n_text); /* or else it has been told */
-    return json_pack("{s:i, s:o, s:b, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content", text,
-                     "stop", 1, "stop_type", why, "stopping_word", word, "model", x->call->server->o->alias,
-                     "tokens_predicted", n_tokens, "tokens_evaluated", r->n_prompt, "tokens_cached",
-                     r->n_prompt + n_tokens, "truncated", 0, "has_new_line",
-                     k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k), "infinigen",
-                     ig_choice_cost(k));
+    json_t *out = json_pack("{s:i, s:o, s:b, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content",
+                            text, "stop", 1, "stop_type", why, "stopping_word", word, "model",
+                            x->call->server->o->alias, "tokens_predicted", n_tokens, "tokens_evaluated", r->n_prompt,
+                            "tokens_cached", r->n_prompt + n_tokens, "truncated", 0, "has_new_line",
+                            k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k),
+                            "infinigen", ig_choice_cost(k));
+    return with_scores(out, x->only_reads ? json_null() : ig_choice_logprobs(k, k->n_tokens - k->n_tokens_sent));
 }
 
 static bool tell(ig_exchange *x, json_t *choice) {
     bool is_last = json_is_string(json_object_get(choice, "finish_reason")), ok = true;
-    json_t *text = json_object_get(choice, "text");
+    json_t *text = json_object_get(choice, "text"), *scores = json_object_get(choice, "logprobs");
     if (is_last)
         ok = ig_stream_event(x, NULL, reply(x));
-    else if (!x->only_reads && json_string_length(text))
+    else if (!x->only_reads && (json_string_length(text) || json_array_size(scores)))
         ok = ig_stream_event(
             x, NULL,
-            json_pack("{s:i, s:O, s:b, s:i, s:i}", "index", 0, "content", text, "stop", 0, "tokens_predicted",
-                      x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids));
+            with_scores(json_pack("{s:i, s:O, s:b, s:i, s:i}", "index", 0, "content", text, "stop", 0,
+                                  "tokens_predicted", x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids),
+                        json_incref(scores)));
     json_decref(choice);
     return ok;
 }
@@ -76,8 +88,9 @@ static bool end(ig_exchange *x) {
     return true;
 }
 
-static const char *const native_fields[] = {"prompt", IDLE, NULL};
-static const char *const infill_fields[] = {"prompt", "input_prefix", "input_suffix", "input_extra", IDLE, NULL};
+static const char *const native_fields[] = {"prompt", "n_probs", IDLE, NULL};
+static const char *const infill_fields[] = {"prompt", "input_prefix", "input_suffix", "input_extra", "n_probs", IDLE,
+                                            NULL};
 
 const ig_api ig_api_native = {.prefix = "cmpl-",
                               .fields = native_fields,

@@ -42,9 +42,26 @@ def test_streams(server):
     assert found[-1]["tokens_predicted"] == 12
 
 
+def test_scores_of_tokens(server):
+    """n_probs: those that a completion has as logprobs, token by token, in a stream as well."""
+    ask = {"prompt": words(40, 3), "temperature": 0, "ignore_eos": True}
+    wanted = server.ask(TEXT, {**ask, "max_tokens": 12, "logprobs": 3})[1]["choices"][0]["logprobs"]
+    found = server.ask(PATH, {**ask, "n_predict": 12, "n_probs": 3})[1]
+    scores = found["completion_probabilities"]
+    assert [s["token"] for s in scores] == wanted["tokens"] and [s["logprob"] for s in scores] == wanted["token_logprobs"]
+    assert all(len(s["top_logprobs"]) == 3 and s["top_logprobs"][0]["id"] == s["id"] for s in scores)
+    text = b"".join(bytes(s["bytes"]) for s in scores)
+    assert text.decode(errors="replace")[:4] == found["content"][:4]
+    told = server.native_events(PATH, {**ask, "n_predict": 12, "n_probs": 3})
+    assert sum((e.get("completion_probabilities", []) for e in told), []) == scores
+    assert "".join(e["content"] for e in told) == found["content"]
+    for none in ({}, {"n_probs": 0}):
+        assert "completion_probabilities" not in server.ask(PATH, {**ask, "n_predict": 2, **none})[1]
+
+
 def test_what_it_does_not_take(server):
     for field, body in (("prompt", {"prompt": ["a", "b"]}), ("prompt", {}), ("n", {"prompt": "a", "n": 2}),
-                        ("input_prefix", {"prompt": "a", "input_prefix": "b"}), ("n_probs", {"prompt": "a", "n_probs": 3}),
+                        ("input_prefix", {"prompt": "a", "input_prefix": "b"}), ("n_probs", {"prompt": "a", "n_probs": 21}), ("logprobs", {"prompt": "a", "logprobs": 2}),
                         ("n_predict", {"prompt": "a", "n_predict": -3})):
         status, reply, _ = server.ask(PATH, body)
         assert status == 400 and reply["error"]["param"] == field, body
