@@ -46,17 +46,27 @@ static json_t *whole(bool ok, json_t *j) {
     return NULL;
 }
 
-static json_t *chat_logprobs(ig_choice *k, size_t n) {
-    json_t *content = json_array();
+static json_t *native_token(const ig_exchange *x, const ig_token_score *t) {
+    json_t *one = chat_token(x, t);
+    return whole(json_object_set_new(one, "id", json_integer(t->id)) == 0, one);
+}
+
+/* Each token with the likeliest ones in its place. */
+static json_t *list_tokens(ig_choice *k, size_t n, json_t *(*token)(const ig_exchange *x, const ig_token_score *t)) {
+    json_t *all = json_array();
     bool ok = true;
     for (size_t end = k->n_tokens_sent + n; k->n_tokens_sent < end; k->n_tokens_sent++) {
         const ig_token_record *r = &k->tokens[k->n_tokens_sent];
-        json_t *one = chat_token(k->exchange, &r->token), *top = json_array();
-        for (int i = 0; i < r->n_top; i++) ok &= json_array_append_new(top, chat_token(k->exchange, &r->top[i])) == 0;
+        json_t *one = token(k->exchange, &r->token), *top = json_array();
+        for (int i = 0; i < r->n_top; i++) ok &= json_array_append_new(top, token(k->exchange, &r->top[i])) == 0;
         ok &= json_object_set_new(one, "top_logprobs", top) == 0;
-        ok &= json_array_append_new(content, one) == 0;
+        ok &= json_array_append_new(all, one) == 0;
     }
-    return whole(ok, json_pack("{s:o, s:n}", "content", content, "refusal"));
+    return whole(ok, all);
+}
+
+static json_t *chat_logprobs(ig_choice *k, size_t n) {
+    return json_pack("{s:o, s:n}", "content", list_tokens(k, n, chat_token), "refusal");
 }
 
 /* With the token itself, as those who look for the likeliest one expect. */
@@ -94,28 +104,9 @@ static json_t *legacy_logprobs(ig_choice *k, size_t n) {
                                "text_offset", offsets));
 }
 
-static json_t *native_token(const ig_exchange *x, const ig_token_score *t) {
-    json_t *one = chat_token(x, t);
-    return whole(json_object_set_new(one, "id", json_integer(t->id)) == 0, one);
-}
-
-/* As llama-server has them of its own. */
-static json_t *native_logprobs(ig_choice *k, size_t n) {
-    json_t *all = json_array();
-    bool ok = true;
-    for (size_t end = k->n_tokens_sent + n; k->n_tokens_sent < end; k->n_tokens_sent++) {
-        const ig_token_record *r = &k->tokens[k->n_tokens_sent];
-        json_t *one = native_token(k->exchange, &r->token), *top = json_array();
-        for (int i = 0; i < r->n_top; i++) ok &= json_array_append_new(top, native_token(k->exchange, &r->top[i])) == 0;
-        ok &= json_object_set_new(one, "top_logprobs", top) == 0;
-        ok &= json_array_append_new(all, one) == 0;
-    }
-    return whole(ok, all);
-}
-
 json_t *ig_choice_logprobs(ig_choice *k, size_t n) {
     if (k->exchange->n_top < 0) return json_null();
-    if (k->exchange->api->is_native) return native_logprobs(k, n);
+    if (k->exchange->api->is_native) return list_tokens(k, n, native_token); /* as llama-server has them */
     return k->exchange->api->is_chat ? chat_logprobs(k, n) : legacy_logprobs(k, n);
 }
 
