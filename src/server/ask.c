@@ -318,14 +318,9 @@ static bool read_cache(ig_exchange *x) {
 /* ---- what comes back -------------------------------------------------------------------------------- */
 
 static bool read_logprobs(ig_exchange *x) {
-    int64_t n = -1, most = 0;
+    int64_t n = -1;
     x->n_top = -1;
-    if (x->api->is_native && ig_field(x->body, "logprobs"))
-        return ig_refuse(x->call, 400, "logprobs", "logprobs: not supported here, but n_probs");
-    if (x->api->is_native) {
-        if (!ig_field_int(x->call, x->body, "n_probs", 0, IG_REQUEST_TOP_MAX, &most)) return false;
-        if (most) n = most;
-    } else if (!x->api->is_chat) {
+    if (!x->api->is_chat) {
         const json_t *v = ig_field(x->body, "logprobs"); /* false, as some send it, is none */
         if (!json_is_false(v) && !ig_field_int(x->call, x->body, "logprobs", 0, IG_REQUEST_TOP_MAX, &n)) return false;
     } else {
@@ -336,6 +331,11 @@ static bool read_logprobs(ig_exchange *x) {
             return false;
         if (top && !wanted) return ig_refuse(x->call, 400, "top_logprobs", "top_logprobs wants logprobs to be true");
         if (wanted) n = top;
+    }
+    if (x->api->is_native) {
+        if (n >= 0) return ig_refuse(x->call, 400, "logprobs", "logprobs: not supported here, but n_probs");
+        if (!ig_field_int(x->call, x->body, "n_probs", 0, IG_REQUEST_TOP_MAX, &n)) return false;
+        if (n == 0) n = -1;
     }
     x->n_top = (int)n;
     x->ask.has_scores = n >= 0;

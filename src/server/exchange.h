@@ -122,7 +122,8 @@ typedef struct ig_message_blocks {
     const char *open; /* type of the last one; NULL: it has ended */
 } ig_message_blocks;
 
-/* How far a reply of /v1/responses is. */
+/* How far a reply of /v1/responses is; or the call that is open of one of Ollama's: its name, and its arguments as the
+ * text. */
 typedef struct ig_response_items {
     json_t *done;     /* those that are whole */
     json_t *open;     /* the last one, which goes on; NULL: it has ended */

@@ -64,7 +64,7 @@ static json_t *call_json(const json_t *name, const char *arguments, size_t n) {
 static json_t *reply(ig_exchange *x) {
     json_t *whole = ig_exchange_json(x), *choice = json_array_get(json_object_get(whole, "choices"), 0),
            *message = json_object_get(choice, "message"),
-           *text = json_object_get(message ? message : choice, "content"),
+           *text = json_object_get(message ? message : choice, message ? "content" : "text"),
            *list = json_object_get(message, "tool_calls"), *calls = list ? json_array() : NULL, *call;
     bool ok = whole != NULL;
     size_t i;
@@ -73,7 +73,6 @@ static json_t *reply(ig_exchange *x) {
         ok &= json_array_append_new(calls, call_json(json_object_get(function, "name"), json_string_value(arguments),
                                                      json_string_length(arguments))) == 0;
     }
-    if (!message) text = json_object_get(choice, "text");
     if (json_is_null(text)) text = NULL;
     json_t *out = head_of(x->call, is_message(x), text, json_object_get(message, "reasoning_content"), calls);
     json_decref(whole);
@@ -153,6 +152,15 @@ const ig_api ig_api_ollama_chat = {.prefix = "chat-", IG_API_OF_CHAT, .translate
 
 /* ---- the routes -------------------------------------------------------------------------------------------- */
 
+/* False, and refused, if another model is asked for. */
+static bool names_own(ig_call *c, const json_t *body) {
+    const ig_server *s = c->server;
+    const char *name = NULL;
+    if (!ig_field_text(c, body, "name", &name) || !ig_field_text(c, body, "model", &name)) return false;
+    if (!name || s->o->any_model || ig_ollama_is_own(s, name)) return true;
+    return ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, s->o->alias);
+}
+
 /* Who asks for no answer wants the model to be there, which it is. */
 static void say_loaded(ig_call *c, const ig_api *api) {
     json_t *out = head_of(c, api == &ig_api_ollama_chat, NULL, NULL, NULL);
@@ -174,7 +182,7 @@ void ig_route_ollama(ig_call *c) {
     bool has_question =
         is_chat ? json_array_size(ig_field(body, "messages")) > 0 : json_string_length(ig_field(body, "prompt")) > 0;
     bool has_suffix = !is_chat && json_string_length(ig_field(body, "suffix")) > 0;
-    bool ok = is_chat || ig_field_bool(c, body, "raw", &is_raw);
+    bool ok = (is_chat || ig_field_bool(c, body, "raw", &is_raw)) && names_own(c, body);
     json_decref(body);
     if (!ok) return;
     if (!has_question && !has_suffix)
@@ -233,16 +241,10 @@ static json_t *capabilities_json(const ig_server *s) {
 
 void ig_route_ollama_show(ig_call *c) {
     const ig_server *s = c->server;
-    const char *name = NULL;
     json_t *body = ig_body_object(c);
-    if (body && ig_field_text(c, body, "name", &name) && ig_field_text(c, body, "model", &name)) {
-        if (name && !s->o->any_model && !ig_ollama_is_own(s, name))
-            ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, s->o->alias);
-        else
-            ig_reply_json(c,
-                          json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template",
-                                    ig_text_string(s->info.chat_template ? s->info.chat_template : ""), "details",
-                                    details_json(s), "model_info", info_json(s), "capabilities", capabilities_json(s)));
-    }
+    if (body && names_own(c, body))
+        ig_reply_json(c, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template",
+                                   ig_text_string(s->info.chat_template ? s->info.chat_template : ""), "details",
+                                   details_json(s), "model_info", info_json(s), "capabilities", capabilities_json(s)));
     json_decref(body);
 }

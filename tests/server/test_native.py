@@ -55,7 +55,7 @@ def test_scores_of_tokens(server):
     told = server.native_events(PATH, {**ask, "n_predict": 12, "n_probs": 3})
     assert sum((e.get("completion_probabilities", []) for e in told), []) == scores
     assert "".join(e["content"] for e in told) == found["content"]
-    for none in ({}, {"n_probs": 0}):
+    for none in ({}, {"n_probs": 0}, {"logprobs": False}):
         assert "completion_probabilities" not in server.ask(PATH, {**ask, "n_predict": 2, **none})[1]
 
 

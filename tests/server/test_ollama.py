@@ -138,7 +138,7 @@ def test_what_is_there(server):
         status, reply, _ = server.ask(path, {"model": name})
         assert status == 200 and reply["done"] and reply["done_reason"] == "load" and field in reply
     assert same(server, ASK, {"model": name + ":latest", "messages": user("a"), "options": GREEDY})
-    for path, body in ((ASK, {"messages": user("a")}), (GENERATE, {"prompt": "a"}), ("/api/show", {})):
+    for path, body in ((ASK, {"messages": user("a")}), (GENERATE, {"prompt": "a"}), (ASK, {}), (GENERATE, {}), ("/api/show", {})):
         status, reply, _ = server.ask(path, {"model": "other", **body})
         assert status == 404 and "no model 'other'" in reply["error"]
 
