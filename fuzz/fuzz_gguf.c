@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     if (!s) {
         read_all(g);
         s = ig_config_from_gguf(&c, g, &err);
-        if (!s) s = ig_weights_bind(&w, &c, g, NULL, &err);
+        if (!s) s = ig_weights_bind(&w, &c, g, NULL, NULL, &err);
         if (!s) ig_weights_close(&w);
         ig_gguf_close(g);
     }

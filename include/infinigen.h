@@ -152,6 +152,13 @@ typedef struct ig_model ig_model;
  * stops the call with IG_E_INTERRUPTED. */
 typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+/* A low-rank adapter (LoRA) and what it is multiplied by. Of a GGUF model: a GGUF file, as llama.cpp converts it; of a
+ * Hugging Face directory: a directory, as PEFT writes it. */
+typedef struct ig_adapter {
+    const char *path;
+    double scale; /* beside the adapter's own; 1: as it was trained */
+} ig_adapter;
+
 typedef struct ig_model_options {
     bool tokenizer_only;   /* load no weights: only tokenize, detokenize and metadata work */
     bool metadata_only;    /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
@@ -174,7 +181,10 @@ typedef struct ig_model_options {
                        that products read faster in an order of their own, which depends on type and processor,
                        are copied into it, unless that takes more than 3/4 of the memory that is available. Bits
                        are the same */
-    const char *chat_template; /* Jinja in place of the model's own; copied. NULL: that one */
+    const char *chat_template;  /* Jinja in place of the model's own; copied. NULL: that one */
+    const ig_adapter *adapters; /* [n_adapters] that are added to the weights in every step; copied, so that their files
+                                   may change. The model has another identity then. Not with the first two above */
+    int n_adapters;
     ig_progress_fn progress;
     void *progress_user;
 } ig_model_options;
@@ -195,11 +205,13 @@ typedef struct ig_model_info {
     int sliding_window;                 /* the widest of its layers; 0: no layer has one */
     int local_kv_heads, local_head_dim; /* of layers that have one, where these are others; else 0 */
     uint64_t n_params;
-    uint64_t weight_bytes;   /* of all tensors that it uses, as stored */
-    const char *weight_type; /* that most of these bytes are in, such as "Q4_K"; "": no weights are loaded */
-    uint64_t decode_bytes;   /* of those that a decode step of one sequence reads: tables of which it takes single
-                                rows, and experts that it does not use, are left out */
-    uint64_t private_bytes;  /* of weights copied or repacked at load: not mapped from the file */
+    uint64_t weight_bytes;      /* of all tensors that it uses, as stored */
+    const char *weight_type;    /* that most of these bytes are in, such as "Q4_K"; "": no weights are loaded */
+    uint64_t decode_bytes;      /* of those that a decode step of one sequence reads: tables of which it takes single
+                                   rows, and experts that it does not use, are left out */
+    uint64_t private_bytes;     /* of weights copied or repacked at load: not mapped from the file */
+    const ig_adapter *adapters; /* [n_adapters] */
+    int n_adapters;
     bool has_tokenizer;
     const char *chat_template; /* Jinja, by which conversations become prompts: the model's, or what the options had;
                                   NULL: there is none */

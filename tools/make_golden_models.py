@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the tiny models of tests/golden/models and their golden outputs.
 
-Needs torch, transformers, safetensors, gguf and numpy. The outputs are in the repository (but those that would
+Needs torch, transformers, peft, safetensors, gguf and numpy. The outputs are in the repository (but those that would
 show nothing new, to keep it small), so nobody has to run this to run the tests; run it to add a model.
 
     tools/make_golden_models.py OUT_DIR [FIRST_SEED [MODEL...]]
@@ -14,6 +14,8 @@ generation_config.json; of a model that is run from a GGUF file alone that file 
     golden/logits.f32    float32 [48, vocab]: logits after each of the last 48 tokens of the prompt
     golden/greedy.i32    int32 [g]: greedy continuation of the prompt
     golden/golden.json   shapes, margins of the greedy tokens, library versions
+
+llama31 has an adapter, too, as PEFT writes it (adapter/), and golden/adapter_logits.f32, the logits with it.
 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
@@ -588,6 +590,30 @@ def published_rope_keys(path):
     json.dump(config, open(path, "w"), indent=2, sort_keys=True)
 
 
+def write_adapter(folder, seed):
+    """A low-rank adapter of several matrices of each layer, and what the model makes of the prompt with it."""
+    import peft
+    torch.manual_seed(seed)
+    tokens = torch.from_numpy(np.fromfile(os.path.join(folder, "golden/tokens.i32"), "<i4").astype("int64"))[None]
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    model = peft.get_peft_model(model, peft.LoraConfig(
+        r=4, lora_alpha=6, rank_pattern={"down_proj": 2}, target_modules=["q_proj", "v_proj", "o_proj", "up_proj", "down_proj"],
+        use_rslora=True)).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_" in name:
+                p.copy_((0.05 * torch.randn_like(p)).bfloat16().float())
+        logits = model(tokens).logits[0].float().numpy()
+    model.to(torch.bfloat16).save_pretrained(os.path.join(folder, "adapter"), safe_serialization=True)
+    os.remove(os.path.join(folder, "adapter", "README.md"))
+    config = os.path.join(folder, "adapter", "adapter_config.json")
+    with open(config) as file:
+        text = file.read().replace(folder, os.path.basename(folder))
+    with open(config, "w") as file:
+        file.write(text)
+    logits[-ROWS:].astype("<f4").tofile(os.path.join(folder, "golden/adapter_logits.f32"))
+
+
 def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
              "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss",
@@ -646,6 +672,8 @@ def main(out, first_seed=1000, only=()):
         g = os.path.join(folder, "golden")
         tokens.numpy().astype("<i4").tofile(f"{g}/tokens.i32")
         logits[-ROWS:].astype("<f4").tofile(f"{g}/logits.f32")
+        if name == "llama31":
+            write_adapter(folder, first_seed)
         np.array(greedy, "<i4").tofile(f"{g}/greedy.i32")
         meta = dict(model=name, stored_dtype=str(dtype), prompt=PROMPT, vocab=VOCAB, greedy=GREEDY,
                     greedy_margin=greedy_margin,

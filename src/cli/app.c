@@ -181,6 +181,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (!code) code = make_spill_folder(o);
     if (!code) code = ig_cli_read_grammar(&app->grammar, o);
     if (!code) code = ig_cli_read_template(&app->chat_template, o);
+    if (!code) code = ig_cli_read_adapters(&app->adapters, o);
     if (!code) code = ig_cli_template_variables(&app->variables, o);
     if (code) return code;
     warn_of_idle_options(o);
@@ -201,13 +202,16 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     model.weights_ram = tokenizer_only ? 0 : o->weights_ram;
     model.weights_vram = tokenizer_only ? 0 : o->weights_vram;
     model.chat_template = app->chat_template;
+    model.adapters = app->adapters.list;
+    model.n_adapters = tokenizer_only ? 0 : app->adapters.n;
     model.progress = ig_cli_on_progress;
     model.progress_user = &bar;
     ig_status status = ig_model_open(&app->model, app->ctx, app->path, &model, &err);
     ig_cli_progress_end(&bar);
     model.metadata_only = true;
     model.weights_ram = model.weights_vram = 0;
-    if (status && status != IG_E_INTERRUPTED && !o->weights_ram && !o->weights_vram &&
+    model.n_adapters = 0;
+    if (status && status != IG_E_INTERRUPTED && !o->weights_ram && !o->weights_vram && !app->adapters.n &&
         o->verb->bit == IG_VERB_INSPECT && ig_model_open(&app->model, app->ctx, app->path, &model, NULL) == IG_OK)
         app->unusable = err;
     else if (status)
@@ -227,6 +231,7 @@ int ig_cli_close(ig_cli_app *app, int code) {
     ig_context_close(app->ctx);
     free(app->grammar);
     free(app->chat_template);
+    ig_cli_free_adapters(&app->adapters);
     json_decref(app->variables);
     app->model = NULL;
     app->ctx = NULL;

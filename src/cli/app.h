@@ -123,6 +123,11 @@ void ig_cli_on_audit(void *user, const ig_cache_audit *audit);
 
 /* ---- model and session --------------------------------------------------- */
 
+typedef struct ig_cli_adapters {
+    ig_adapter *list;
+    int n;
+} ig_cli_adapters;
+
 typedef struct ig_cli_app {
     const ig_cli_options *o;
     ig_context *ctx;
@@ -132,7 +137,8 @@ typedef struct ig_cli_app {
     double load_seconds;
     char *grammar;       /* of the flags, in GBNF; NULL: none */
     char *chat_template; /* of an option, in place of the model's; NULL: none */
-    json_t *variables;   /* of chat templates, of the flags; NULL: none */
+    ig_cli_adapters adapters;
+    json_t *variables; /* of chat templates, of the flags; NULL: none */
     char path[4096];
     char sketch[4096];      /* where the model's sketch lies by default, if that was asked for */
     char spill[4096];       /* the KV cache's folder on disk by default, if that was asked for */
@@ -144,6 +150,9 @@ typedef struct ig_cli_app {
 int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only);
 /* `code`, the exit code so far, unless that is 0 and the trace could not be written. */
 int ig_cli_close(ig_cli_app *app, int code);
+/* Those of --lora, into an empty list: the exit code. Free them in any case (adapters.c). */
+int ig_cli_read_adapters(ig_cli_adapters *a, const ig_cli_options *o);
+void ig_cli_free_adapters(ig_cli_adapters *a);
 /* Options of a session from the flags, with a progress bar that lives in `app`. */
 ig_session_options ig_cli_session_options(ig_cli_app *app);
 /* Where the disk tier's file goes: --kv-disk-path, or a folder that is made and named in `spill`. */

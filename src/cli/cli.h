@@ -170,6 +170,7 @@ typedef struct ig_cli_options {
     double kv_mass, kv_locality, kv_inertia;
     int kv_sinks, kv_recent, kv_dense_layers;
     uint64_t kv_ram, kv_vram, kv_disk, weights_ram, weights_vram;
+    ig_cli_texts adapters;
     const char *kv_store;
     uint64_t kv_store_size;
     const char *kv_disk_path, *speculate, *kv_trace, *audit_trace;

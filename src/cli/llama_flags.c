@@ -31,7 +31,7 @@
 #define SAMPLERS \
     "--temp, --top-k, --top-p, --min-p, --typical, --xtc-probability and penalties sample, in a fixed order"
 #define POSITIONS "positions are what the model's file says they are"
-#define NO_ADAPTER "a model is taken as its file has it: merge adapters into the file"
+#define NO_ADAPTER "a model is taken as its file has it, but for --lora"
 #define STORE "--kv-store DIR keeps what prompts have computed"
 #define NO_DRAFT "no second model drafts tokens, but --draft N guesses what the text has said before: leave it out"
 #define TEXTS_ONLY "models are given texts only"
@@ -120,8 +120,8 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"-lm, --load-mode", ALL, VALUE, "auto mmap", NULL, MAPPED, 0},
     {"--mlock, -dio, --direct-io", ALL, NONE, NULL, NULL, MAPPED, 0},
     {"--check-tensors", ALL, NONE, NULL, NULL, "numbers that are not finite end a run by themselves: leave it out", 0},
-    {"--lora, --lora-scaled, --control-vector, --control-vector-scaled, --override-kv", ALL, VALUE, NULL, NULL,
-     NO_ADAPTER, 0},
+    {"--control-vector, --control-vector-scaled, --override-kv", ALL, VALUE, NULL, NULL, NO_ADAPTER, 0},
+    {"--lora, --lora-scaled", IG_VERB_TOKENIZE, VALUE, "*", NULL, NULL, 0},
     {"--rope-scaling, --rope-scale, --rope-freq-base, --rope-freq-scale", ALL, VALUE, NULL, NULL, POSITIONS, 0},
     {"--yarn-orig-ctx, --yarn-ext-factor, --yarn-attn-factor, --yarn-beta-slow, --yarn-beta-fast", ALL, VALUE, NULL,
      NULL, POSITIONS, 0},
@@ -176,7 +176,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--models-dir, --models-preset, --models-max", SERVE, VALUE, NULL, NULL, ONE_MODEL, 0},
     {"--sleep-idle-seconds", SERVE, VALUE, "-1", NULL, "the model stays loaded: leave it out", 0},
     {"--reuse-port", SERVE, NONE, NULL, NULL, "one server listens at a port: leave it out", 0},
-    {"--lora-init-without-apply", SERVE, NONE, NULL, NULL, NO_ADAPTER, 0},
+    {"--lora-init-without-apply", SERVE, NONE, NULL, NULL, "adapters keep the scale that they begin with", 0},
 
     /* the log */
     {"-lv, --verbosity, --log-verbosity", ALL, VALUE, NULL, NULL, "-v shows what goes on, and IG_LOG=debug more", 0},

@@ -85,6 +85,11 @@ static void print_model(const ig_model_info *m) {
     printf("Context       %d tokens", m->n_ctx_train);
     if (m->sliding_window) printf(", sliding window %d", m->sliding_window);
     if (m->local_kv_heads) printf(" (%d KV heads of %d there)", m->local_kv_heads, m->local_head_dim);
+    for (int i = 0; i < m->n_adapters; i++) {
+        printf("\nAdapter       ");
+        ig_cli_put(m->adapters[i].path, strlen(m->adapters[i].path));
+        printf(", %g times", m->adapters[i].scale);
+    }
     printf("\nChat          %s\n", m->chat_error ? m->chat_error : m->chat_template ? "by its own template" : "none");
 }
 
@@ -290,6 +295,11 @@ static void add_model(json_t *r, const ig_model_info *m) {
         {"n_expert_layers", m->n_expert_layers},
         {"d_ff_shared", m->d_ff_shared},
     };
+    json_t *adapters = json_array();
+    for (int i = 0; i < m->n_adapters; i++)
+        json_array_append_new(adapters, json_pack("{s:o, s:f}", "path", ig_text_string(m->adapters[i].path), "scale",
+                                                  m->adapters[i].scale));
+    json_object_set_new(r, "adapters", adapters);
     json_object_set_new(r, "chat_format", json_string(m->chat_template && !m->chat_error ? "jinja" : ""));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         json_object_set_new(r, numbers[i].name, json_integer(numbers[i].value));

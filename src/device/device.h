@@ -16,6 +16,8 @@
 #include "base/type.h"
 #include "device/pool.h"
 
+typedef struct ig_low_rank ig_low_rank;
+
 /* y = scale W x (+ bias). w == NULL: the matrix is absent. */
 typedef struct ig_matrix {
     const void *w; /* [n_out][n_in] of `type`, as stored */
@@ -23,6 +25,10 @@ typedef struct ig_matrix {
         *panels; /* the same where, or in the order (put_panels()) in which, operations read it instead; or NULL */
     const float *bias;  /* [n_out] or NULL */
     const float *scale; /* one number in the host's memory; NULL: 1 */
+    /* Operations pass over it: what adapters add, and the number of this matrix's first row there (model/weights.h);
+     * NULL: nothing. */
+    const ig_low_rank *low_rank;
+    int low_rank_row;
     int n_out, n_in;
     ig_type type;
     size_t row_bytes;

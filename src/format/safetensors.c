@@ -45,11 +45,12 @@ static char *copy_text(const char *text) {
 }
 
 /* "directory/name", or NULL. */
-static char *join_path(const char *directory, const char *name) {
+static char *join_path(const char *directory, const char *name, const char *end) {
     ig_buffer b = {0};
     ig_buffer_text(&b, directory);
     ig_buffer_text(&b, "/");
     ig_buffer_text(&b, name);
+    ig_buffer_text(&b, end);
     if (b.failed) ig_buffer_close(&b);
     return b.data;
 }
@@ -280,7 +281,7 @@ static ig_status add_shards(ig_safetensors *s, const json_t *map, const char *in
                 ig_fail(err, IG_E_FORMAT, "%s: 'weight_map': shard '%.80s' of tensor '%.120s' is no plain file name",
                         index, text ? text : "", name);
         } else if (!json_object_get(opened, text)) {
-            status = add_shard(s, join_path(s->path, text), err);
+            status = add_shard(s, join_path(s->path, text, ""), err);
             if (!status && json_object_set_new(opened, text, json_true()) != 0)
                 status = ig_fail_memory(err, "shard list", strlen(text));
         }
@@ -325,11 +326,11 @@ static ig_status open_index(ig_safetensors *s, const char *index, ig_loading *co
     return status;
 }
 
-static ig_status open_directory(ig_safetensors *s, ig_loading *copy, ig_error *err) {
+static ig_status open_directory(ig_safetensors *s, const char *name, ig_loading *copy, ig_error *err) {
     ig_status status;
-    char *single = join_path(s->path, "model.safetensors");
-    char *index = join_path(s->path, "model.safetensors.index.json");
-    char *pickle = join_path(s->path, "pytorch_model.bin");
+    char *single = join_path(s->path, name, ".safetensors");
+    char *index = join_path(s->path, name, ".safetensors.index.json");
+    char *pickle = join_path(s->path, strcmp(name, "model") == 0 ? "pytorch_model" : name, ".bin");
     if (!single || !index || !pickle) {
         status = ig_fail_memory(err, "path", strlen(s->path));
     } else if (ig_path_exists(single)) {
@@ -342,7 +343,8 @@ static ig_status open_directory(ig_safetensors *s, ig_loading *copy, ig_error *e
         status = ig_fail(err, IG_E_UNSUPPORTED, "%s: pickled weights are not supported, convert them to safetensors",
                          pickle);
     } else {
-        status = ig_fail(err, IG_E_NOT_FOUND, "%s: no model.safetensors and no model.safetensors.index.json", s->path);
+        status =
+            ig_fail(err, IG_E_NOT_FOUND, "%s: no %s.safetensors and no %s.safetensors.index.json", s->path, name, name);
     }
     free(single);
     free(index);
@@ -350,8 +352,9 @@ static ig_status open_directory(ig_safetensors *s, ig_loading *copy, ig_error *e
     return status;
 }
 
-static ig_status open_reader(ig_safetensors **out, const char *path, const ig_file *memory, ig_loading *copy,
-                             ig_error *err) {
+/* Of a directory, shards called `name`; or of one in memory. */
+static ig_status open_reader(ig_safetensors **out, const char *path, const char *name, const ig_file *memory,
+                             ig_loading *copy, ig_error *err) {
     *out = NULL;
     ig_safetensors *s = calloc(1, sizeof *s);
     if (!s) return ig_fail_memory(err, "safetensors reader", sizeof *s);
@@ -360,7 +363,7 @@ static ig_status open_reader(ig_safetensors **out, const char *path, const ig_fi
     if (!s->path)
         status = ig_fail_memory(err, "path", strlen(path));
     else
-        status = memory ? parse_file(s, memory, path, err) : open_directory(s, copy, err);
+        status = memory ? parse_file(s, memory, path, err) : open_directory(s, name, copy, err);
     if (!status && !s->names) status = sort_names(s, err);
     if (status) {
         ig_safetensors_close(s);
@@ -370,14 +373,15 @@ static ig_status open_reader(ig_safetensors **out, const char *path, const ig_fi
     return IG_OK;
 }
 
-ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, ig_loading *copy, ig_error *err) {
-    return open_reader(out, directory, NULL, copy, err);
+ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, const char *name, ig_loading *copy,
+                              ig_error *err) {
+    return open_reader(out, directory, name, NULL, copy, err);
 }
 
 ig_status ig_safetensors_open_memory(ig_safetensors **out, const void *data, size_t n_bytes, const char *name,
                                      ig_error *err) {
     ig_file memory = {.data = data, .size = n_bytes};
-    return open_reader(out, name, &memory, NULL, err);
+    return open_reader(out, name, NULL, &memory, NULL, err);
 }
 
 void ig_safetensors_close(ig_safetensors *s) {

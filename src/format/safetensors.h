@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The weights of a Hugging Face directory: model.safetensors, or the shards that
- * model.safetensors.index.json names. Untrusted bytes -> tensor views.
+ * The weights of a Hugging Face directory: NAME.safetensors, or the shards that
+ * NAME.safetensors.index.json names. Untrusted bytes -> tensor views.
  */
 #ifndef IG_FORMAT_SAFETENSORS_H
 #define IG_FORMAT_SAFETENSORS_H
@@ -11,8 +11,10 @@
 
 typedef struct ig_safetensors ig_safetensors;
 
-/* Opens all shards of `directory`. They are mapped, or copied if `copy` is not NULL. */
-ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, ig_loading *copy, ig_error *err);
+/* Opens all shards of `directory`, whose names begin with `name`: "model", or "adapter_model". They are mapped, or
+ * copied if `copy` is not NULL. */
+ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, const char *name, ig_loading *copy,
+                              ig_error *err);
 /* One file from memory of the caller's that outlives the reader and is aligned to 8 bytes; `name` stands for
  * the path in errors. */
 ig_status ig_safetensors_open_memory(ig_safetensors **out, const void *data, size_t n_bytes, const char *name,

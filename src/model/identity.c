@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which model this is. Its identity is a hash of what decides its queries and keys, namely architecture, shapes, RoPE,
- * windows, norms, the names, types and sizes of all tensors, and samples of their bytes.
+ * windows, norms, the names, types and sizes of all tensors, and samples of their bytes; and of adapters, which are
+ * hashed whole.
  */
 #include "model/identity.h"
 
@@ -71,7 +72,7 @@ uint64_t ig_model_identity_of(const ig_model *m) {
         h = hash(h, sizes, sizeof sizes);
         h = hash_samples(h, t);
     }
-    return h;
+    return m->n_adapters ? hash(h, m->adapters_hash, sizeof m->adapters_hash) : h;
 }
 
 /* ---- all of the weights -------------------------------------------------------------------- */
@@ -111,6 +112,7 @@ void ig_model_hash_weights(uint64_t out[2], const ig_model *m) {
         return;
     }
     for (size_t i = 0; i < ig_model_count_tensors(m); i++) hash_tensor(&p, m->ctx->device, ig_model_tensor_at(m, i));
+    if (m->n_adapters) p.h[0] = XXH3_128bits_withSeed(p.h, sizeof *p.h, m->adapters_hash[0] ^ m->adapters_hash[1]);
     out[0] = p.h[0].low64;
     out[1] = p.h[0].high64;
 }

@@ -2,6 +2,7 @@
  *
  * Opening a model: files, configuration, weights, tokenizer, RoPE frequencies.
  */
+#define _GNU_SOURCE
 #include "model/model.h"
 
 #include <math.h>
@@ -166,12 +167,41 @@ static uint64_t forget_unused(const ig_model *m) {
     return n_bytes;
 }
 
+/* The caller's list of adapters is kept, too. */
+static ig_status copy_adapters(ig_model *m, const ig_model_options *o, ig_error *err) {
+    if (o->n_adapters < 0 || (o->n_adapters && !o->adapters))
+        return ig_fail(err, IG_E_ARG, "ig_model_open: there is no list of %d adapters", o->n_adapters);
+    if (!o->n_adapters) return IG_OK;
+    m->adapters = calloc((size_t)o->n_adapters, sizeof *m->adapters);
+    if (!m->adapters) return ig_fail_memory(err, "list of adapters", (size_t)o->n_adapters * sizeof *m->adapters);
+    for (; m->n_adapters < o->n_adapters; m->n_adapters++) {
+        const ig_adapter *from = &o->adapters[m->n_adapters];
+        if (!from->path) return ig_fail(err, IG_E_ARG, "ig_model_open: an adapter needs a path");
+        char *path = strdup(from->path);
+        if (!path) return ig_fail_memory(err, "path", strlen(from->path));
+        m->adapters[m->n_adapters] = (ig_adapter){path, from->scale};
+    }
+    return IG_OK;
+}
+
+static ig_status bind_weights(ig_model *m, ig_error *err) {
+    ig_adapters adapters;
+    ig_status s = ig_adapters_open(&adapters, m->adapters, m->n_adapters, &m->config, m->gguf != NULL, err);
+    if (s) return s;
+    s = ig_weights_bind(&m->weights, &m->config, m->gguf, m->st, &adapters, err);
+    m->config.low_rank = m->weights.low_rank;
+    m->config.low_rank_out = m->weights.low_rank_out;
+    memcpy(m->adapters_hash, adapters.hash, sizeof m->adapters_hash);
+    ig_adapters_close(&adapters);
+    return s;
+}
+
 static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_loading *copy,
                               ig_error *err) {
     ig_status s;
     if (is_directory) {
         s = ig_config_from_hf(&m->config, m->path, err);
-        if (!s) s = ig_safetensors_open(&m->st, m->path, copy, err);
+        if (!s) s = ig_safetensors_open(&m->st, m->path, "model", copy, err);
     } else {
         s = ig_config_from_gguf(&m->config, m->gguf, err);
     }
@@ -186,7 +216,8 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     if (c->n_recurrent && !m->ctx->device->ops->recur && !m->ctx->device->ops->is_plan)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: layers with a recurrence are not computed on %s", m->path,
                        m->ctx->device_name);
-    s = ig_weights_bind(&m->weights, c, m->gguf, m->st, err);
+    s = copy_adapters(m, o, err);
+    if (!s) s = bind_weights(m, err);
     if (s) return s;
     m->has_weights = true;
     set_frequencies(m);
@@ -257,6 +288,8 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     if (o.weights_ram && (o.no_mmap || o.tokenizer_only || o.metadata_only))
         return ig_fail(err, IG_E_ARG,
                        "ig_model_open: weights_ram cannot be combined with what loads no weights or copies all");
+    if (o.n_adapters && (o.tokenizer_only || o.metadata_only))
+        return ig_fail(err, IG_E_ARG, "ig_model_open: adapters cannot be combined with what loads no weights");
     const ig_device_ops *device = ctx->device->ops;
     if (o.weights_ram && !device->is_host)
         return ig_fail(err, IG_E_UNSUPPORTED,
@@ -281,7 +314,7 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     ig_loading *copy = o.no_mmap && !o.tokenizer_only && !o.metadata_only ? &loading : NULL;
     if (!is_directory) s = ig_gguf_open(&m->gguf, path, copy, err);
     if (!s && o.metadata_only) {
-        if (is_directory) s = ig_safetensors_open(&m->st, path, NULL, err);
+        if (is_directory) s = ig_safetensors_open(&m->st, path, "model", NULL, err);
         if (!s) describe_contents(m);
     } else {
         if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, copy, err);
@@ -310,6 +343,8 @@ void ig_model_close(ig_model *m) {
     if (m->ctx) ig_batch_close(&m->batch);
     if (m->ctx) ig_sketches_close(&m->sketches);
     if (m->ctx) ig_words_close(&m->words);
+    for (int i = 0; i < m->n_adapters; i++) free((char *)(uintptr_t)m->adapters[i].path);
+    free(m->adapters);
     free(m->path);
     free(m);
 }
@@ -428,6 +463,8 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .weight_type = find_weight_type(m),
         .decode_bytes = count_decode_bytes(&m->weights, c),
         .private_bytes = count_private(m),
+        .adapters = m->adapters,
+        .n_adapters = m->n_adapters,
         .has_tokenizer = m->tokenizer != NULL,
         .chat_template = m->tokenizer ? ig_tokenizer_chat_template(m->tokenizer) : NULL,
         .chat_error = m->chat.why.status ? m->chat.why.text : NULL,

@@ -34,6 +34,9 @@ struct ig_model {
     uint64_t copied_hash[2];     /* ig_model_hash_weights() of what was copied, parts of which leave memory then */
     const char *_Atomic changed; /* path of a mapped file that has */
     uint64_t identity;           /* ig_model_identity_of() */
+    uint64_t adapters_hash[2];   /* of what is added to its weights; 0: nothing is */
+    ig_adapter *adapters;        /* [n_adapters] with copies of the paths */
+    int n_adapters;
     bool has_weights;
     ig_config config;
     ig_weights weights;
@@ -48,11 +51,9 @@ struct ig_model {
 };
 
 /* Of its files; of a folder with tokenizer_only there are none. */
-static inline size_t ig_model_count_tensors(const ig_model *m) {
-    return m->gguf ? ig_gguf_n_tensors(m->gguf) : m->st ? ig_safetensors_n_tensors(m->st) : 0;
-}
+static inline size_t ig_model_count_tensors(const ig_model *m) { return ig_tensors_count(m->gguf, m->st); }
 static inline const ig_tensor *ig_model_tensor_at(const ig_model *m, size_t i) {
-    return m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+    return ig_tensors_at(m->gguf, m->st, i);
 }
 
 /* IG_E_CHANGED if a mapped file is not as it was when the model was opened, now or at an earlier call. */

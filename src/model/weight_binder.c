@@ -11,13 +11,9 @@
 #include "base/error.h"
 #include "base/half.h"
 
-const ig_tensor *ig_bind_tensor_at(const ig_binder *b, size_t i) {
-    return b->g ? ig_gguf_tensor_at(b->g, i) : ig_safetensors_tensor_at(b->st, i);
-}
+const ig_tensor *ig_bind_tensor_at(const ig_binder *b, size_t i) { return ig_tensors_at(b->g, b->st, i); }
 
-const ig_tensor *ig_bind_find(const ig_binder *b, const char *name) {
-    return b->g ? ig_gguf_tensor(b->g, name) : ig_safetensors_tensor(b->st, name);
-}
+const ig_tensor *ig_bind_find(const ig_binder *b, const char *name) { return ig_tensors_find(b->g, b->st, name); }
 
 ig_tensor_name ig_bind_expert_name(const ig_binder *b, const char *part, int layer, int expert, const char *suffix) {
     const int numbers[] = {layer, expert};
@@ -141,14 +137,56 @@ const float *ig_bind_factors(ig_binder *b, const char *name, int n) {
     return ig_bind_vector(b, factors.text, n, false);
 }
 
+/* The first of n matrices of a tensor of an adapter, copied. */
+static ig_matrix copy_matrices(ig_binder *b, const ig_tensor *t) {
+    ig_matrix m = {.n_out = (int)t->dims[1], .n_in = (int)t->dims[0], .type = t->type};
+    void *copy = ig_arena_take(&b->w->owned, t->n_bytes);
+    m.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)t->type), t->dims[0]);
+    m.w = copy;
+    if (copy) memcpy(copy, t->data, t->n_bytes);
+    return m;
+}
+
+/* What one adapter adds, before what the others do. */
+static ig_low_rank *add_low_rank(ig_binder *b, const ig_adapter_file *f, const ig_adapter_pair *p, int n,
+                                 const ig_low_rank *others) {
+    ig_low_rank *list = ig_arena_take(&b->w->owned, (size_t)n * sizeof *list);
+    ig_matrix first_a = copy_matrices(b, p->a), first_b = copy_matrices(b, p->b);
+    b->w->low_rank = ig_max_int(b->w->low_rank, first_a.n_out);
+    b->w->low_rank_out = ig_max_int(b->w->low_rank_out, first_b.n_out);
+    for (int i = 0; list && i < n; i++) {
+        list[i] = (ig_low_rank){.a = first_a,
+                                .b = first_b,
+                                .scale = (float)ig_adapter_scale(f, first_a.n_out),
+                                .next = others ? &others[i] : NULL};
+        list[i].a.w = (const uint8_t *)first_a.w + (size_t)i * ig_matrix_bytes(&first_a);
+        list[i].b.w = (const uint8_t *)first_b.w + (size_t)i * ig_matrix_bytes(&first_b);
+        list[i].b.scale = &list[i].scale;
+    }
+    return list;
+}
+
+const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n_out, int n_in) {
+    const ig_low_rank *list = NULL;
+    for (int i = b->adapters ? b->adapters->n : 0; i-- > 0 && !b->status;) {
+        ig_adapter_file *f = &b->adapters->files[i];
+        ig_adapter_pair pair;
+        b->status = ig_adapter_find(&pair, f, name, n, n_out, n_in, b->err);
+        if (!b->status && pair.a) list = add_low_rank(b, f, &pair, n, list);
+    }
+    return list;
+}
+
 ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in) {
     ig_matrix m = ig_bind_table(b, name, n_out, n_in);
     m.scale = ig_bind_factors(b, name, 1);
+    m.low_rank = ig_bind_low_rank(b, name, 1, n_out, n_in);
     return m;
 }
 
 ig_matrix ig_bind_rows(ig_matrix m, int first, int n) {
     if (m.w) m.w = (const uint8_t *)m.w + (size_t)first * m.row_bytes;
+    m.low_rank_row += first;
     m.n_out = n;
     return m;
 }

@@ -18,6 +18,7 @@ typedef struct ig_binder {
     size_t n_tensors;
     bool *used;    /* [n_tensors] */
     int n_experts; /* of the layers so far */
+    const ig_adapters *adapters;
     ig_weights *w;
     ig_status status; /* the first failure */
     ig_error *err;
@@ -50,6 +51,8 @@ ig_matrix ig_bind_table(ig_binder *b, const char *name, int n_out, int n_in);
 /* What the n matrices of this name are to be multiplied by, if the file says so: GGUF files with weights in NVFP4 have
  * a tensor "....scale" for "....weight". */
 const float *ig_bind_factors(ig_binder *b, const char *name, int n);
+/* What adapters add to products with the n matrices of this name, an element for each; NULL: nothing. */
+const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n_out, int n_in);
 /* A matrix without bias. */
 ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in);
 /* Rows [first, first + n) of a matrix. */

@@ -88,7 +88,13 @@ static const float *bind_expert_biases(ig_binder *b, const char *part, int layer
     return ig_bind_vectors(b, ig_bind_name(b, part, layer, ".bias").text, 2, b->c->n_experts, n_out, true);
 }
 
-/* Biases and factors of the experts' matrices; experts: NULL in the first walk. */
+/* What adapters add to all experts' matrices of this name, where files have them one below the other. */
+static const ig_low_rank *bind_expert_low_rank(ig_binder *b, const char *part, int layer, int n_out, int n_in) {
+    if (!part || !b->g) return NULL;
+    return ig_bind_low_rank(b, ig_bind_name(b, part, layer, ".weight").text, b->c->n_experts, n_out, n_in);
+}
+
+/* Biases and factors of the experts' matrices, and what adapters add; experts: NULL in the first walk. */
 static void bind_beside_experts(ig_binder *b, ig_ffn *experts, int layer) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
@@ -98,6 +104,9 @@ static void bind_beside_experts(ig_binder *b, ig_ffn *experts, int layer) {
     const float *down_bias = bind_expert_biases(b, n->expert_down, layer, c->d_model);
     const float *gate_factor = bind_expert_factors(b, gate, layer), *up_factor = bind_expert_factors(b, up, layer),
                 *down_factor = bind_expert_factors(b, n->expert_down, layer);
+    const ig_low_rank *gate_added = bind_expert_low_rank(b, gate, layer, both ? 2 * c->d_ff : c->d_ff, c->d_model),
+                      *up_added = both ? gate_added : bind_expert_low_rank(b, up, layer, c->d_ff, c->d_model),
+                      *down_added = bind_expert_low_rank(b, n->expert_down, layer, c->d_model, c->d_ff);
     for (int e = 0; experts && e < c->n_experts; e++) {
         ig_ffn *f = &experts[e];
         if (gate_bias) f->gate.bias = gate_bias + (size_t)e * (size_t)c->d_ff;
@@ -106,6 +115,9 @@ static void bind_beside_experts(ig_binder *b, ig_ffn *experts, int layer) {
         if (gate_factor) f->gate.scale = gate_factor + e;
         if (up_factor) f->up.scale = up_factor + e;
         if (down_factor) f->down.scale = down_factor + e;
+        if (gate_added) f->gate.low_rank = gate_added + e;
+        if (up_added) f->up.low_rank = up_added + e;
+        if (down_added) f->down.low_rank = down_added + e;
     }
 }
 
@@ -235,7 +247,7 @@ static void bind_keys_and_values(ig_binder *b, ig_latent *l, int i) {
     const ig_config *c = b->c;
     int n = c->n_heads * (c->latent.key_dim + c->latent.value_dim);
     ig_tensor_name name = ig_bind_name(b, b->names.keys_values_up, i, ".weight");
-    l->value_up = ig_bind_plain(b, name.text, n, c->latent.kv_rank);
+    l->value_up = ig_bind_table(b, name.text, n, c->latent.kv_rank);
     if (b->status) return;
     if (ig_type_get(l->value_up.type)->block > 1) {
         b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
@@ -444,6 +456,11 @@ static void check_unused(ig_binder *b) {
     }
 }
 
+static void check_adapters(ig_binder *b) {
+    for (int i = 0; b->adapters && i < b->adapters->n && !b->status; i++)
+        b->status = ig_adapter_check_used(&b->adapters->files[i], b->err);
+}
+
 static void count_bytes(ig_binder *b) {
     for (size_t i = 0; i < b->n_tensors; i++) {
         const ig_tensor *t = ig_bind_tensor_at(b, i);
@@ -464,11 +481,11 @@ static void check_types(ig_binder *b) {
 }
 
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
-                          ig_error *err) {
-    ig_binder b = {.c = c, .g = g, .st = st, .w = out, .err = err};
+                          const ig_adapters *adapters, ig_error *err) {
+    ig_binder b = {.c = c, .g = g, .st = st, .w = out, .adapters = adapters, .err = err};
     *out = (ig_weights){0};
     b.path = g ? ig_gguf_path(g) : ig_safetensors_path(st);
-    b.n_tensors = g ? ig_gguf_n_tensors(g) : ig_safetensors_n_tensors(st);
+    b.n_tensors = ig_tensors_count(g, st);
     b.used = calloc(b.n_tensors + 1, sizeof *b.used);
     if (!b.used) return ig_fail_memory(err, "tensor list", b.n_tensors);
     ig_weight_names_choose(&b.names, c, g, st);
@@ -477,6 +494,7 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     check_types(&b);
     if (!b.status) bind_all(&b);
     if (!b.status) check_unused(&b);
+    if (!b.status) check_adapters(&b);
     if (!b.status && !ig_arena_open(&out->owned)) b.status = ig_fail_memory(err, "norms and biases", out->owned.size);
     if (!b.status) {
         bind_all(&b);

@@ -9,7 +9,14 @@
 
 #include "base/memory.h"
 #include "device/device.h"
-#include "model/config.h"
+#include "model/adapter.h"
+
+/* What an adapter adds to a product with a matrix: scale * b (a x). */
+struct ig_low_rank {
+    ig_matrix a, b; /* [rank][n_in], [n_out][rank] */
+    float scale;
+    const ig_low_rank *next; /* of another adapter; NULL: none */
+};
 
 /* w == NULL: absent. b is NULL for RMS norms. */
 typedef struct ig_norm_weights {
@@ -82,17 +89,19 @@ typedef struct ig_weights {
     const float *rope_factors;  /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight,
                                    rope_factors_long.weight); NULL: none */
     ig_layer *layers;           /* [n_layers] */
-    ig_arena owned;             /* converted vectors */
+    ig_arena owned;             /* converted vectors, and what adapters add */
     ig_arena panels;            /* of matrices */
     uint64_t replaced_bytes;    /* of matrices in the file, which nothing reads since there are panels */
     bool *is_used;              /* [tensors of the file] those that are left over are not, nor counted here: */
     uint64_t n_params, stored_bytes;
+    int low_rank, low_rank_out; /* the most rows of a and of b of an adapter's pair; 0: there are none */
 } ig_weights;
 
-/* Binds all tensors of a GGUF file or (g == NULL) of safetensors; a missing tensor or a wrong shape or type is an error
- * by name, and so is a tensor that nothing uses (it would mean that the model computes something else). */
+/* Binds all tensors of a GGUF file or (g == NULL) of safetensors, and of adapters; a missing tensor or a wrong shape or
+ * type is an error by name, and so is a tensor that nothing uses (it would mean that the model computes something
+ * else). */
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
-                          ig_error *err);
+                          const ig_adapters *adapters, ig_error *err);
 
 typedef struct ig_load_options {
     bool is_copied;          /* the file is; else it is mapped */

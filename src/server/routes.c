@@ -85,6 +85,16 @@ void ig_route_props(ig_call *c) {
                      k->memory.disk_bytes > 0, "has_store", k->memory.store_path != NULL));
 }
 
+void ig_route_adapters(ig_call *c) {
+    const ig_model_info *m = &c->server->info;
+    json_t *list = json_array();
+    for (int i = 0; i < m->n_adapters; i++)
+        json_array_append_new(
+            list, json_pack("{s:i, s:o, s:f, s:s, s:s}", "id", i, "path", ig_text_string(m->adapters[i].path), "scale",
+                            m->adapters[i].scale, "task_name", "", "prompt_prefix", ""));
+    ig_reply_json(c, list);
+}
+
 void ig_route_tokenizer_info(ig_call *c) {
     const ig_server *s = c->server;
     ig_reply_json(

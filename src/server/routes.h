@@ -36,6 +36,7 @@ void ig_route_detokenize(ig_call *c);
 void ig_route_tokenizer_info(ig_call *c);
 void ig_route_apply_template(ig_call *c);
 void ig_route_props(ig_call *c);
+void ig_route_adapters(ig_call *c);
 void ig_route_slots(ig_call *c);
 void ig_route_openapi(ig_call *c);
 void ig_route_page(ig_call *c);

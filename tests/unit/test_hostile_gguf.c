@@ -240,7 +240,7 @@ static ig_status load(const uint8_t *bytes, size_t n, ig_error *err) {
     ig_status s = ig_gguf_open_memory(&g, bytes, n, "hostile.gguf", err);
     if (s) return s;
     s = ig_config_from_gguf(&c, g, err);
-    if (!s) s = ig_weights_bind(&w, &c, g, NULL, err);
+    if (!s) s = ig_weights_bind(&w, &c, g, NULL, NULL, err);
     if (!s) ig_weights_close(&w);
     ig_gguf_close(g);
     return s;

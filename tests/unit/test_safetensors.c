@@ -71,14 +71,14 @@ static void reads_directory(void **state) {
     ig_safetensors *s;
     ig_error err = {0};
     temp_dir dir = temp_dir_open();
-    assert_int_equal(ig_safetensors_open(&s, dir.path, NULL, &err), IG_E_NOT_FOUND);
+    assert_int_equal(ig_safetensors_open(&s, dir.path, "model", NULL, &err), IG_E_NOT_FOUND);
     assert_non_null(strstr(err.text, "no model.safetensors"));
     temp_dir_write(&dir, "pytorch_model.bin", "", 0);
-    assert_int_equal(ig_safetensors_open(&s, dir.path, NULL, &err), IG_E_UNSUPPORTED);
+    assert_int_equal(ig_safetensors_open(&s, dir.path, "model", NULL, &err), IG_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "pytorch_model.bin"));
     uint8_t *bytes = tiny_safetensors(header, DATA_BYTES, &n);
     temp_dir_write(&dir, "model.safetensors", bytes, n);
-    if (ig_safetensors_open(&s, dir.path, NULL, &err)) fail_msg("%s", err.text);
+    if (ig_safetensors_open(&s, dir.path, "model", NULL, &err)) fail_msg("%s", err.text);
     check_all(s);
     assert_string_equal(ig_safetensors_path(s), dir.path);
     ig_safetensors_close(s);
@@ -105,7 +105,7 @@ static void write_shards(const temp_dir *dir) {
 
 static ig_status open_index(const temp_dir *dir, const char *index, ig_safetensors **s, ig_error *err) {
     temp_dir_write(dir, "model.safetensors.index.json", index, strlen(index));
-    return ig_safetensors_open(s, dir->path, NULL, err);
+    return ig_safetensors_open(s, dir->path, "model", NULL, err);
 }
 
 /* An ig_progress_fn that notes what the first call says. */
@@ -136,7 +136,7 @@ static void reads_shards(void **state) {
     /* Copied, the tensors stay when the files go. The sum of their sizes is known before the first byte is. */
     uint64_t first_total = 0;
     ig_loading copy = {.progress = note_total, .user = &first_total};
-    if (ig_safetensors_open(&s, dir.path, &copy, &err)) fail_msg("%s", err.text);
+    if (ig_safetensors_open(&s, dir.path, "model", &copy, &err)) fail_msg("%s", err.text);
     assert_null(ig_safetensors_changed(s));
     write_shard(&dir, "1.safetensors", "{}", 0);
     write_shard(&dir, "2.safetensors", "{}", 0);
@@ -253,7 +253,7 @@ static void survives_failing_memory(void **state) {
     ig_loading loading = {0};
     for (long fail_at = 0, copied = 0;; fail_at++) {
         memory_count_start(fail_at);
-        ig_status status = ig_safetensors_open(&s, dir.path, copied ? &loading : NULL, &err);
+        ig_status status = ig_safetensors_open(&s, dir.path, "model", copied ? &loading : NULL, &err);
         ig_safetensors_close(s);
         memory_count_stop();
         assert_int_equal(memory_count.n_taken, memory_count.n_given);

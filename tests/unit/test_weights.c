@@ -82,7 +82,7 @@ static ig_status bind(bound *b, const model *m, ig_error *err) {
     ig_buffer_close(&header);
     ig_status s = ig_config_from_json(&b->c, m->config, strlen(m->config), "config.json", err);
     if (!s) s = ig_safetensors_open_memory(&b->st, b->bytes, n_bytes, "tiny", err);
-    if (!s) s = ig_weights_bind(&b->w, &b->c, NULL, b->st, err);
+    if (!s) s = ig_weights_bind(&b->w, &b->c, NULL, b->st, NULL, err);
     return s;
 }
 
@@ -388,7 +388,7 @@ static ig_status bind_gguf(const tiny *t, void (*look)(const ig_gguf *, const ig
     ig_status s = ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", err);
     if (!s && fill) fill((uint8_t *)(uintptr_t)ig_gguf_tensor(g, "blk.0.ffn_norm.weight")->data, g);
     if (!s) s = ig_config_from_gguf(&c, g, err);
-    if (!s) s = ig_weights_bind(&w, &c, g, NULL, err);
+    if (!s) s = ig_weights_bind(&w, &c, g, NULL, NULL, err);
     if (!s && look) look(g, &w);
     if (!s) ig_weights_close(&w);
     ig_gguf_close(g);
@@ -513,7 +513,7 @@ static void survives_failing_memory(void **state) {
     for (long fail_at = 0;; fail_at++) {
         ig_weights w;
         memory_count_start(fail_at);
-        ig_status s = ig_weights_bind(&w, &b.c, NULL, b.st, &err);
+        ig_status s = ig_weights_bind(&w, &b.c, NULL, b.st, NULL, &err);
         ig_weights_close(&w);
         memory_count_stop();
         assert_int_equal(memory_count.n_taken, memory_count.n_given);
@@ -541,8 +541,8 @@ static void binds_fixtures(void **state) {
         ig_error err = {0};
         snprintf(path, sizeof path, "../shared/fixtures/models/%s", names[i]);
         ig_status s = ig_config_from_hf(&c, path, &err);
-        if (!s) s = ig_safetensors_open(&st, path, NULL, &err);
-        if (!s) s = ig_weights_bind(&w, &c, NULL, st, &err);
+        if (!s) s = ig_safetensors_open(&st, path, "model", NULL, &err);
+        if (!s) s = ig_weights_bind(&w, &c, NULL, st, NULL, &err);
         if (s) fail_msg("%s", err.text);
         ig_weights_close(&w);
         ig_safetensors_close(st);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * --lora FILE[:SCALE],...: a list of adapters.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/app.h"
+
+/* Cuts the scale off a text, unless there is a file of the whole name. */
+static double take_scale(char *text) {
+    char *colon = strrchr(text, ':'), *end;
+    if (!colon || !colon[1] || access(text, F_OK) == 0) return 1;
+    double scale = strtod(colon + 1, &end);
+    if (*end) return 1;
+    *colon = 0;
+    return scale;
+}
+
+static int add(ig_cli_adapters *a, const ig_cli_options *o, const char *text, size_t length) {
+    ig_adapter *list = realloc(a->list, ((size_t)a->n + 1) * sizeof *list);
+    if (list) a->list = list;
+    char *path = list ? strndup(text, length) : NULL;
+    if (!path) return ig_cli_complain(o, "out of memory for a list of adapters");
+    a->list[a->n++] = (ig_adapter){path, take_scale(path)};
+    if (*path) return IG_EXIT_OK;
+    ig_cli_complain(o, "--lora: a name is empty");
+    return IG_EXIT_USAGE;
+}
+
+int ig_cli_read_adapters(ig_cli_adapters *a, const ig_cli_options *o) {
+    int code = IG_EXIT_OK;
+    for (int i = 0; i < o->adapters.n && !code; i++)
+        for (const char *at = o->adapters.v[i]; at && !code;) {
+            size_t length = strcspn(at, ",");
+            code = add(a, o, at, length);
+            at = at[length] ? at + length + 1 : NULL;
+        }
+    return code;
+}
+
+void ig_cli_free_adapters(ig_cli_adapters *a) {
+    for (int i = 0; i < a->n; i++) free((char *)(uintptr_t)a->list[i].path);
+    free(a->list);
+    *a = (ig_cli_adapters){0};
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files of low-rank adapters: see adapter.h.
+ */
+#include "model/adapter.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "format/json.h"
+
+enum { MAX_CONFIG_BYTES = 1 << 20, MAX_NAME = 192 };
+
+/* ---- GGUF ------------------------------------------------------------------------------------- */
+
+/* The key must be there, and say this. */
+static ig_status check_text(const ig_adapter_file *f, const char *key, const char *wanted, ig_error *err) {
+    ig_text text = {"", 0};
+    ig_status status = IG_OK;
+    ig_gguf_string(f->g, key, &text, &status, err);
+    if (status || ig_text_is(text, wanted)) return status;
+    return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is '%.*s', must be '%s'", f->path, key,
+                   (int)(text.size < 80 ? text.size : 80), text.data, wanted);
+}
+
+static ig_status open_gguf(ig_adapter_file *f, const ig_config *c, ig_error *err) {
+    static const char activated[] = "adapter.alora.invocation_tokens";
+    ig_status status = ig_gguf_open(&f->g, f->path, NULL, err);
+    if (!status) status = check_text(f, "general.type", "adapter", err);
+    if (!status) status = check_text(f, "adapter.type", "lora", err);
+    if (!status) status = check_text(f, "general.architecture", c->architecture, err);
+    if (!status && ig_gguf_find(f->g, activated))
+        status = ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is set, which is not supported", f->path, activated);
+    if (!status && !ig_gguf_float(f->g, "adapter.lora.alpha", &f->alpha, &status, err) && !status)
+        status = ig_fail(err, IG_E_FORMAT, "%s: key 'adapter.lora.alpha' is missing", f->path);
+    return status;
+}
+
+/* ---- directories ------------------------------------------------------------------------------ */
+
+/* Fields that, unless absent, null, false or empty, change the computation. */
+static ig_status check_neutral(const ig_adapter_file *f, const json_t *root, ig_error *err) {
+    static const char *const fields[] = {
+        "alora_invocation_tokens",
+        "alpha_pattern",
+        "arrow_config",
+        "fan_in_fan_out",
+        "kasa_config",
+        "layer_replication",
+        "lora_bias",
+        "target_parameters",
+        "use_bdlora",
+        "use_dora",
+        "use_qalora",
+    };
+    for (size_t i = 0; i < IG_COUNT(fields); i++) {
+        const json_t *v = json_object_get(root, fields[i]);
+        if (!v || json_is_null(v) || json_is_false(v)) continue;
+        if ((json_is_object(v) && !json_object_size(v)) || (json_is_array(v) && !json_array_size(v))) continue;
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is set, which is not supported", f->path, fields[i]);
+    }
+    return IG_OK;
+}
+
+/* Some ways to begin its training change the model's own weights, too. */
+static ig_status check_beginning(const ig_adapter_file *f, const json_t *root, ig_error *err) {
+    static const char *const harmless[] = {"gaussian", "eva", "orthogonal"};
+    const char *how = json_string_value(json_object_get(root, "init_lora_weights"));
+    bool is_harmless = !how;
+    for (size_t i = 0; i < IG_COUNT(harmless) && how; i++) is_harmless = is_harmless || !strcmp(how, harmless[i]);
+    if (is_harmless) return IG_OK;
+    return ig_fail(err, IG_E_UNSUPPORTED, "%s: 'init_lora_weights' is '%.80s', which is not supported", f->path, how);
+}
+
+static ig_status read_peft(ig_adapter_file *f, const json_t *root, ig_error *err) {
+    const char *kind = json_string_value(json_object_get(root, "peft_type"));
+    const json_t *alpha = json_object_get(root, "lora_alpha");
+    if (!kind || strcmp(kind, "LORA") != 0)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: 'peft_type' is '%.80s', must be 'LORA'", f->path, kind ? kind : "");
+    if (!json_is_number(alpha)) return ig_fail(err, IG_E_FORMAT, "%s: 'lora_alpha' must be a number", f->path);
+    f->alpha = json_number_value(alpha);
+    f->is_root_of_rank = json_is_true(json_object_get(root, "use_rslora"));
+    ig_status status = check_neutral(f, root, err);
+    return status ? status : check_beginning(f, root, err);
+}
+
+static ig_status open_directory(ig_adapter_file *f, ig_error *err) {
+    char path[4096], *text = NULL;
+    size_t n_bytes = 0;
+    json_t *root = NULL;
+    if (snprintf(path, sizeof path, "%s/adapter_config.json", f->path) >= (int)sizeof path)
+        return ig_fail(err, IG_E_ARG, "%s: the path is too long", f->path);
+    ig_status status = ig_file_read(&text, &n_bytes, path, MAX_CONFIG_BYTES, err);
+    if (!status) status = ig_json_parse(&root, text, n_bytes, path, err);
+    free(text);
+    if (!status) status = read_peft(f, root, err);
+    json_decref(root);
+    return status ? status : ig_safetensors_open(&f->st, f->path, "adapter_model", NULL, err);
+}
+
+/* ---- either ----------------------------------------------------------------------------------- */
+
+static ig_status open_file(ig_adapter_file *f, const ig_config *c, bool is_gguf, ig_error *err) {
+    if (!isfinite(f->scale)) return ig_fail(err, IG_E_ARG, "%s: the scale of an adapter must be a number", f->path);
+    if (ig_path_is_directory(f->path) == is_gguf)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       is_gguf ? "%s: is a directory, and the model a GGUF file: llama.cpp's convert_lora_to_gguf.py "
+                                 "makes the adapter one, too"
+                               : "%s: is no directory as PEFT writes, which adapters of a Hugging Face directory are",
+                       f->path);
+    ig_status status = is_gguf ? open_gguf(f, c, err) : open_directory(f, err);
+    if (status) return status;
+    size_t n = ig_tensors_count(f->g, f->st);
+    f->used = calloc(n + 1, sizeof *f->used);
+    return f->used ? IG_OK : ig_fail_memory(err, "tensor list", n);
+}
+
+static void hash_file(XXH128_hash_t *h, const ig_adapter_file *f) {
+    const double numbers[] = {f->scale, f->alpha, f->is_root_of_rank};
+    *h = XXH3_128bits_withSeed(numbers, sizeof numbers, h->low64 ^ h->high64);
+    for (size_t i = 0; i < ig_tensors_count(f->g, f->st); i++) {
+        const ig_tensor *t = ig_tensors_at(f->g, f->st, i);
+        const XXH128_hash_t parts[] = {*h, XXH3_128bits(t->name, strlen(t->name)),
+                                       XXH3_128bits(t->dims, sizeof t->dims), XXH3_128bits(t->data, t->n_bytes)};
+        *h = XXH3_128bits(parts, sizeof parts);
+    }
+}
+
+ig_status ig_adapters_open(ig_adapters *out, const ig_adapter *list, int n, const ig_config *c, bool is_gguf,
+                           ig_error *err) {
+    XXH128_hash_t h = {0, 0};
+    *out = (ig_adapters){.files = n > 0 ? calloc((size_t)n, sizeof *out->files) : NULL};
+    if (n > 0 && !out->files) return ig_fail_memory(err, "list of adapters", (size_t)n * sizeof *out->files);
+    ig_status status = IG_OK;
+    for (; out->n < n && !status; out->n++) {
+        ig_adapter_file *f = &out->files[out->n];
+        *f = (ig_adapter_file){.path = list[out->n].path, .scale = list[out->n].scale};
+        status = open_file(f, c, is_gguf, err);
+        if (!status) hash_file(&h, f);
+    }
+    out->hash[0] = h.low64;
+    out->hash[1] = h.high64;
+    if (status) ig_adapters_close(out);
+    return status;
+}
+
+void ig_adapters_close(ig_adapters *a) {
+    for (int i = 0; i < a->n; i++) {
+        ig_gguf_close(a->files[i].g);
+        ig_safetensors_close(a->files[i].st);
+        free(a->files[i].used);
+    }
+    free(a->files);
+    *a = (ig_adapters){0};
+}
+
+/* Of A (B) for the tensor `name`. */
+static const ig_tensor *find(ig_adapter_file *f, const char *name, bool is_b) {
+    char full[MAX_NAME + 64];
+    size_t length = strlen(name), n_end = strlen(".weight");
+    bool is_weight = length > n_end && strcmp(name + length - n_end, ".weight") == 0;
+    if (length > MAX_NAME || !is_weight) return NULL;
+    if (f->g)
+        snprintf(full, sizeof full, "%s.lora_%c", name, is_b ? 'b' : 'a');
+    else
+        snprintf(full, sizeof full, "base_model.model.%.*s.lora_%c.weight", (int)(length - n_end), name,
+                 is_b ? 'B' : 'A');
+    const ig_tensor *t = ig_tensors_find(f->g, f->st, full);
+    if (t) f->used[t - ig_tensors_at(f->g, f->st, 0)] = true;
+    return t;
+}
+
+/* The tensor must hold n matrices of these numbers of rows and columns. */
+static ig_status check_shape(const ig_adapter_file *f, const ig_tensor *t, int n, uint64_t n_out, uint64_t n_in,
+                             ig_error *err) {
+    const ig_type_info *type = ig_type_get((uint32_t)t->type);
+    if (!type->is_computed)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: tensor '%.120s': type %s is not supported", f->path, t->name,
+                       type->name);
+    if (t->n_dims == (n > 1 ? 3 : 2) && t->dims[0] == n_in && t->dims[1] == n_out && t->dims[2] == (uint64_t)n)
+        return IG_OK;
+    return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s' must have %d times %llu rows of %llu numbers", f->path,
+                   t->name, n, (unsigned long long)n_out, (unsigned long long)n_in);
+}
+
+ig_status ig_adapter_find(ig_adapter_pair *out, ig_adapter_file *f, const char *name, int n, int n_out, int n_in,
+                          ig_error *err) {
+    *out = (ig_adapter_pair){find(f, name, false), find(f, name, true)};
+    if (!out->a && !out->b) return IG_OK;
+    if (!out->a || !out->b)
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s' lacks the other one of its pair", f->path,
+                       out->a ? out->a->name : out->b->name);
+    uint64_t rank = out->a->dims[1];
+    if (rank < 1 || rank > IG_MAX_ADAPTER_RANK)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: tensor '%.120s' is of rank %llu, must be 1 to %d", f->path,
+                       out->a->name, (unsigned long long)rank, IG_MAX_ADAPTER_RANK);
+    ig_status status = check_shape(f, out->a, n, rank, (uint64_t)n_in, err);
+    return status ? status : check_shape(f, out->b, n, (uint64_t)n_out, rank, err);
+}
+
+/* As llama.cpp has it, an alpha of 0 in a GGUF file says nothing. */
+double ig_adapter_scale(const ig_adapter_file *f, int rank) {
+    if (f->g && f->alpha == 0) return f->scale;
+    return f->scale * f->alpha / (f->is_root_of_rank ? sqrt(rank) : rank);
+}
+
+ig_status ig_adapter_check_used(const ig_adapter_file *f, ig_error *err) {
+    for (size_t i = 0; i < ig_tensors_count(f->g, f->st); i++)
+        if (!f->used[i])
+            return ig_fail(err, IG_E_UNSUPPORTED,
+                           "%s: tensor '%.120s' is for no matrix of this model that can be adapted", f->path,
+                           ig_tensors_at(f->g, f->st, i)->name);
+    return IG_OK;
+}

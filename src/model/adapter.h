@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Low-rank adapters (LoRA, arXiv 2106.09685): to a product with a matrix W [n_out][n_in] of the model they add
+ * scale * B A x, of a thin A [rank][n_in] and B [n_out][rank]. A GGUF model has them in GGUF files as llama.cpp writes
+ * them, a Hugging Face directory in directories as PEFT does. What is in them is copied when tensors are bound
+ * (weight_binder.h); then they are closed.
+ */
+#ifndef IG_MODEL_ADAPTER_H
+#define IG_MODEL_ADAPTER_H
+
+#include "format/tensors.h"
+#include "model/config.h"
+
+enum { IG_MAX_ADAPTER_RANK = 8192 };
+
+typedef struct ig_adapter_file {
+    const char *path; /* the caller's */
+    ig_gguf *g;       /* one of these two */
+    ig_safetensors *st;
+    double scale;         /* the caller's */
+    double alpha;         /* the file's: that is multiplied by alpha / rank, or by alpha / sqrt(rank) */
+    bool is_root_of_rank; /* PEFT's rsLoRA (arXiv 2312.03732) */
+    bool *used;           /* [tensors] */
+} ig_adapter_file;
+
+typedef struct ig_adapters {
+    ig_adapter_file *files;
+    int n;
+    uint64_t hash[2]; /* of all tensors and scales; 0 without files */
+} ig_adapters;
+
+/* Those for a model of this configuration, in the order in which they are added. */
+ig_status ig_adapters_open(ig_adapters *out, const ig_adapter *list, int n, const ig_config *c, bool is_gguf,
+                           ig_error *err);
+void ig_adapters_close(ig_adapters *a);
+
+/* A and B for a matrix, or the n matrices of a tensor of three dimensions, by the name that the tensor has in the
+ * model's files; marks both as used. Both NULL: the adapter has none. */
+typedef struct ig_adapter_pair {
+    const ig_tensor *a, *b;
+} ig_adapter_pair;
+ig_status ig_adapter_find(ig_adapter_pair *out, ig_adapter_file *f, const char *name, int n, int n_out, int n_in,
+                          ig_error *err);
+/* What B A x is multiplied by. */
+double ig_adapter_scale(const ig_adapter_file *f, int rank);
+/* IG_E_UNSUPPORTED, naming a tensor, if one was for no matrix of the model. */
+ig_status ig_adapter_check_used(const ig_adapter_file *f, ig_error *err);
+
+#endif

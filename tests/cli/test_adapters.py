@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Low-rank adapters: a model with them is the model into whose weights they were merged."""
+import array
+import json
+import os
+import random
+import struct
+
+import pytest
+from conftest import TINY_MODELS, make_model
+from gguf_file import F32, Gguf
+
+BF16, RANK, ALPHA = 30, 4, 6.0
+GPT_OSS, LLAMA = (os.path.join(TINY_MODELS, name) for name in ("gpt-oss", "llama31"))
+HEAD = {"general__type": "adapter", "general__architecture": "gpt-oss", "adapter__type": "lora"}
+ADAPTED = ["blk.0.attn_q.weight", "blk.0.attn_output.weight", "blk.1.attn_k.weight", "blk.1.ffn_gate_exps.weight",
+           "blk.1.ffn_down_exps.weight", "blk.2.ffn_up_exps.weight", "blk.2.ffn_gate_inp.weight", "output.weight"]
+
+
+@pytest.fixture(scope="module")
+def gpt_oss():
+    """The tiny model with the weights that are adapted here in F32."""
+    if not os.path.exists(GPT_OSS):
+        pytest.skip("no tiny models")
+    with open(os.path.join(GPT_OSS, "model.gguf"), "rb") as file:
+        g = Gguf(file.read())
+    for name in ADAPTED:
+        dims, kind, data = g.tensors[name]
+        if kind == BF16:
+            words = struct.unpack("<%dH" % (len(data) // 2), data)
+            g.tensors[name] = (dims, F32, struct.pack("<%dI" % len(words), *(word << 16 for word in words)))
+    return g
+
+
+def numbers(n, seed):
+    """That BF16 and F16 have, too."""
+    rng = random.Random(seed)
+    return array.array("f", [rng.choice((-1, 1)) * 2.0 ** rng.randint(-5, -3) for _ in range(n)])
+
+
+def pack(values, kind):
+    if kind == F32:
+        return values.tobytes()
+    if kind == BF16:
+        return struct.pack("<%dH" % len(values), *(word >> 16 for word in array.array("I", values.tobytes())))
+    return struct.pack("<%de" % len(values), *values)
+
+
+def adapter_of(g, names, seed, kind=F32, rank=RANK, alpha=ALPHA, **head):
+    a = Gguf.new(**{**HEAD, **head}, adapter__lora__alpha=alpha)
+    for i, name in enumerate(names):
+        n_in, n_out, *n = g.tensors[name][0]
+        count = n[0] if n else 1
+        a.tensors[name + ".lora_a"] = ((n_in, rank, *n), kind,
+                                       pack(numbers(n_in * rank * count, f"a{seed}{name}"), kind))
+        a.tensors[name + ".lora_b"] = ((rank, n_out, *n), kind,
+                                       pack(numbers(rank * n_out * count, f"b{seed}{name}"), kind))
+    return a
+
+
+def merge(g, names, seed, scale, rank=RANK):
+    """W += scale * B A, in place."""
+    for name in names:
+        (n_in, n_out, *n), kind, data = g.tensors[name]
+        assert kind == F32
+        count, w = n[0] if n else 1, array.array("f", data[:4 * n_in * n_out * (n[0] if n else 1)])
+        a, b = numbers(n_in * rank * count, f"a{seed}{name}"), numbers(rank * n_out * count, f"b{seed}{name}")
+        for row in range(n_out * count):
+            first = row // n_out * rank * n_in
+            for k in range(rank):
+                factor = scale * b[row * rank + k]
+                for i in range(n_in):
+                    w[row * n_in + i] += factor * a[first + k * n_in + i]
+        g.tensors[name] = (g.tensors[name][0], kind, w.tobytes())
+
+
+def copy(g):
+    other = Gguf.new()
+    other.head, other.n_keys, other.tensors = g.head, g.n_keys, dict(g.tensors)
+    return other
+
+
+def logits(program, model, tmp_path, *args, tokens=GPT_OSS + "/golden/tokens.i32"):
+    out = tmp_path / "logits"
+    status, _, err = program("logits", "-m", model, "--tokens", tokens, "-o", out, *args)
+    assert (status, err) == (0, b"")
+    values = array.array("f")
+    values.frombytes(out.read_bytes())
+    return values
+
+
+def difference(a, b):
+    assert len(a) == len(b)
+    return max(abs(x - y) for x, y in zip(a, b))
+
+
+@pytest.mark.parametrize("kind", [F32, BF16, 1])
+def test_it_is_as_merged(program, gpt_oss, tmp_path, kind):
+    """Attention, experts, router and the output matrix."""
+    model, lora, merged = tmp_path / "model.gguf", tmp_path / "lora.gguf", copy(gpt_oss)
+    gpt_oss.write(model)
+    adapter_of(gpt_oss, ADAPTED, 1, kind).write(lora)
+    merge(merged, ADAPTED, 1, 0.25 * ALPHA / RANK)
+    merged.write(tmp_path / "merged.gguf")
+    plain, wanted = logits(program, model, tmp_path), logits(program, tmp_path / "merged.gguf", tmp_path)
+    adapted = logits(program, model, tmp_path, "--lora", f"{lora}:0.25")
+    assert difference(plain, wanted) > 0.5
+    assert difference(adapted, wanted) < 2e-2
+    # Neither threads, nor how a prompt is cut, nor where weights are change a bit.
+    for args in (("-t", 3), ("-b", 7), ("--no-mmap",), ("--weights-ram", "1M"), ("--no-repack",)):
+        assert logits(program, model, tmp_path, "--lora", f"{lora}:0.25", *args) == adapted, args
+    assert logits(program, model, tmp_path, "--lora-scaled", f"{lora}:0") == plain
+
+
+def test_several(program, gpt_oss, tmp_path):
+    """Two are added up, whatever their ranks; by one option or two."""
+    model, merged = tmp_path / "model.gguf", copy(gpt_oss)
+    names = [ADAPTED[1:5], ADAPTED[:3]]
+    gpt_oss.write(model)
+    adapter_of(gpt_oss, names[0], 1).write(tmp_path / "1.gguf")
+    adapter_of(gpt_oss, names[1], 2, rank=1, alpha=0).write(tmp_path / "a:2")
+    merge(merged, names[0], 1, -0.25 * ALPHA / RANK)
+    merge(merged, names[1], 2, 0.5, rank=1)  # of which alpha says nothing
+    merged.write(tmp_path / "merged.gguf")
+    wanted = logits(program, tmp_path / "merged.gguf", tmp_path)
+    one = ["--lora", f"{tmp_path}/1.gguf:-0.25,{tmp_path}/a:2:0.5"]
+    adapted = logits(program, model, tmp_path, *one)
+    assert difference(adapted, wanted) < 2e-2
+    assert logits(program, model, tmp_path, "--lora", f"{tmp_path}/1.gguf:-0.25", "--lora",
+                  f"{tmp_path}/a:2:0.5") == adapted
+    assert difference(logits(program, model, tmp_path, "--lora", f"{tmp_path}/1.gguf:-0.25,{tmp_path}/a:2"), wanted) > .1
+    status, out, _ = program("inspect", "-m", model, *one, "--json")
+    assert status == 0 and [a["scale"] for a in json.loads(out)["adapters"]] == [-0.25, 0.5]
+    status, out, _ = program("inspect", "-m", model, *one)
+    assert status == 0 and f"Adapter       {tmp_path}/a:2, 0.5 times".encode() in out
+
+
+def test_what_is_refused(program, gpt_oss, tmp_path):
+    model, lora = tmp_path / "model.gguf", tmp_path / "lora.gguf"
+    gpt_oss.write(model)
+    name = ADAPTED[0]
+    n_in, n_out = gpt_oss.tensors[name][0]
+
+    def refused(change, message, **head):
+        a = adapter_of(gpt_oss, [name], 1, **head)
+        change(a.tensors)
+        a.write(lora)
+        status, _, err = program("logits", "-m", model, "--lora", lora, "--tokens", GPT_OSS + "/golden/tokens.i32",
+                                 "-o", tmp_path / "out")
+        assert status == 1 and message.encode() in err and b"lora.gguf" in err, err
+
+    def put(key, *tensor):
+        return lambda tensors: tensors.update({key: tensor})
+
+    a, b = name + ".lora_a", name + ".lora_b"
+    floats = bytes(4 * (n_in + n_out) * 8)
+    refused(lambda t: t.pop(b), f"tensor '{a}' lacks the other one of its pair")
+    refused(lambda t: t.pop(a), f"tensor '{b}' lacks the other one of its pair")
+    refused(put(b, (n_out, RANK), F32, floats), f"tensor '{b}' must have 1 times {n_out} rows of {RANK} numbers")
+    refused(put(a, (n_in - 1, RANK), F32, floats), f"tensor '{a}' must have 1 times {RANK} rows of {n_in} numbers")
+    refused(put(a, (n_in, RANK, 2), F32, floats), f"tensor '{a}' must have 1 times {RANK} rows of {n_in} numbers")
+    refused(put(a, (n_in, 9000), F32, bytes(36000 * n_in)), f"tensor '{a}' is of rank 9000, must be 1 to 8192")
+    refused(put("token_embd.weight.lora_a", (4, 4), F32, floats), "'token_embd.weight.lora_a' is for no matrix of this")
+    refused(put("blk.99.attn_q.weight.lora_a", (4, 4), F32, floats), "'blk.99.attn_q.weight.lora_a' is for no matrix")
+    refused(put("blk.0.attn_norm.weight", (4,), F32, floats), "'blk.0.attn_norm.weight' is for no matrix of this")
+    refused(lambda t: None, "'general.architecture' is 'llama', must be 'gpt-oss'", general__architecture="llama")
+    refused(lambda t: None, "'adapter.type' is 'vera', must be 'lora'", adapter__type="vera")
+    refused(lambda t: None, "'adapter.alora.invocation_tokens' is set", adapter__alora__invocation_tokens="x")
+    refused(lambda t: None, "'adapter.lora.alpha' is not finite", alpha=float("inf"))
+
+    def asked(*args):
+        status, _, err = program("logits", *args, "--tokens", GPT_OSS + "/golden/tokens.i32", "-o", tmp_path / "out")
+        assert status
+        return err
+
+    adapter_of(gpt_oss, [name], 1).write(lora)
+    assert b"'general.type' is 'adapter', not a model" in asked("-m", lora)
+    assert b"'general.type' is '', must be 'adapter'" in asked("-m", model, "--lora", model)
+    assert b"no such file" in asked("-m", model, "--lora", tmp_path / "none").lower()
+    assert b"a name is empty" in asked("-m", model, "--lora", f"{lora},")
+    assert b"is a directory, and the model a GGUF file" in asked("-m", model, "--lora", tmp_path)
+    assert b"is no directory as PEFT writes" in asked("-m", LLAMA, "--lora", lora)
+
+
+# ---- directories ------------------------------------------------------------------------------------
+
+
+def write_peft(folder, tensors, **config):
+    """Tensors of F32: name -> (rows, columns, values)."""
+    folder.mkdir(exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": ALPHA, **config}))
+    header, blob = {}, b""
+    for name, (rows, columns, values) in tensors.items():
+        data = values.tobytes()
+        header[name] = {"dtype": "F32", "shape": [rows, columns], "data_offsets": [len(blob), len(blob) + len(data)]}
+        blob += data
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + blob)
+
+
+def pair(name, n_out, n_in, seed):
+    stem = f"base_model.model.model.layers.{name}.lora_"
+    return {stem + "A.weight": (RANK, n_in, numbers(RANK * n_in, f"a{seed}")),
+            stem + "B.weight": (n_out, RANK, numbers(n_out * RANK, f"b{seed}"))}
+
+
+def test_as_peft_has_it(program, tmp_path):
+    """tools/make_golden_models.py had PEFT make the adapter and the logits."""
+    adapter = os.path.join(LLAMA, "adapter")
+    if not os.path.exists(adapter):
+        pytest.skip("no tiny models")
+    golden = array.array("f")
+    with open(os.path.join(LLAMA, "golden/adapter_logits.f32"), "rb") as file:
+        golden.frombytes(file.read())
+    tokens = os.path.join(LLAMA, "golden/tokens.i32")
+    ours = logits(program, LLAMA, tmp_path, "--lora", adapter, tokens=tokens)
+    assert difference(ours[-len(golden):], golden) < 3e-2
+    plain = logits(program, LLAMA, tmp_path, tokens=tokens)
+    assert difference(plain[-len(golden):], golden) > 1
+
+
+def test_what_is_refused_of_directories(program, tmp_path):
+    def refused(message, **config):
+        write_peft(tmp_path / "peft", pair("0.self_attn.q_proj", 192, 192, 1), **config)
+        status, _, err = program("logits", "-m", LLAMA, "--lora", tmp_path / "peft", "--tokens",
+                                 LLAMA + "/golden/tokens.i32", "-o", tmp_path / "out")
+        assert (status, err) == (0, b"") if not message else status == 1 and message in err, err
+
+    if not os.path.exists(LLAMA):
+        pytest.skip("no tiny models")
+    refused(b"")
+    refused(b"", use_dora=False, alpha_pattern={}, rank_pattern={"q_proj": 4}, alora_invocation_tokens=None)
+    refused(b"'peft_type' is 'IA3', must be 'LORA'", peft_type="IA3")
+    refused(b"'use_dora' is set", use_dora=True)
+    refused(b"'alpha_pattern' is set", alpha_pattern={"q_proj": 3})
+    refused(b"'fan_in_fan_out' is set", fan_in_fan_out=True)
+    refused(b"'init_lora_weights' is 'pissa_niter_4', which", init_lora_weights="pissa_niter_4")
+    refused(b"", init_lora_weights="gaussian")
+    refused(b"'lora_alpha' must be a number", lora_alpha="8")
+    (tmp_path / "peft" / "adapter_model.safetensors").unlink()
+    status, _, err = program("inspect", "-m", LLAMA, "--lora", tmp_path / "peft")
+    assert status == 1
+
+
+def test_stored_tokens_are_not_shared_with_others(program, tmp_path):
+    """What an adapter computed is of a model of its own, also where it is stored."""
+    model = make_model(tmp_path / "model")
+    write_peft(tmp_path / "peft", {**pair("1.self_attn.k_proj", 64, 192, 1), **pair("1.mlp.up_proj", 384, 192, 2)},
+               use_rslora=True)
+    args = ["run", "-m", model, "--raw", "-p", "a long text " * 100, "-n", 8, "--temp", 0, "-v"]
+    lora = ["--lora", tmp_path / "peft"]
+    store = ["--kv-store", tmp_path / "store"]
+    alone = [program(*args, *more)[1] for more in ([], lora)]
+    assert alone[0] != alone[1]
+    for _ in range(2):
+        assert [program(*args, *store, *more)[1] for more in ([], lora)] == alone
+    half = [*lora[:1], f"{lora[1]}:0.5"]
+    assert program(*args, *store, *half)[1] == program(*args, *half)[1]
