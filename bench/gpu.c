@@ -155,7 +155,11 @@ static void measure_rows(size_t n_bytes) {
     int part = part_of(n_bytes, KV_HEADS), all = part * (REPEATS + 1);
     float *q = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q), *out = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q);
     ig_error err = {0};
-    check(dev->ops->reserve(dev, &(ig_device_need){1, HEADS * DIM, all, heads_of(KV_HEADS), 0}, &err), &err);
+    check(dev->ops->reserve(
+              dev,
+              &(ig_device_need){.max_rows = 1, .max_in = HEADS * DIM, .max_entries = all, .heads = heads_of(KV_HEADS)},
+              &err),
+          &err);
     ig_kv *kv = open_kv(KV_HEADS, all + 8, 2 * (uint64_t)n_bytes);
     double gathered = speed_of_gather(kv, KV_HEADS, part);
     reading copies = {kv, KV_HEADS, all, q, out, false, false};
@@ -256,7 +260,8 @@ static void measure_prompts(int mib) {
         const char *name;
     } types[] = {{IG_TYPE_BF16, "bf16"}, {IG_TYPE_Q8_0, "q8_0"}, {IG_TYPE_Q4_K, "q4_k"}};
     ig_error err = {0};
-    ig_device_need need = {tokens, FFN_WIDTH, CONTEXT / less, heads_of(FEW_KV_HEADS), 0};
+    ig_device_need need = {
+        .max_rows = tokens, .max_in = FFN_WIDTH, .max_entries = CONTEXT / less, .heads = heads_of(FEW_KV_HEADS)};
     check(dev->ops->reserve(dev, &need, &err), &err);
     printf(" \"prompt_flops\": {");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

@@ -277,6 +277,8 @@ static void lay_out(ig_cpu_device *d, const ig_device_need *need) {
     d->partial_floats = ig_cpu_attention_partial_floats(need);
     d->act = ig_arena_take(&d->arena, (size_t)need->max_rows * d->act_bytes);
     d->thread_scratch = ig_arena_take(&d->arena, (size_t)d->n_threads * d->thread_bytes);
+    d->low_rank_floats = ig_device_low_rank_floats(need);
+    d->low_rank = ig_arena_take(&d->arena, d->low_rank_floats * sizeof(float));
     d->partial = ig_arena_take(&d->arena, d->partial_floats * sizeof(float));
     d->chunks = ig_arena_take(&d->arena, ig_cpu_attention_chunk_bytes(d->k, need));
     d->carry = ig_arena_take(&d->arena, ig_cpu_attention_carry_floats(d->k, need) * sizeof(float));
@@ -304,14 +306,7 @@ static void cpu_plan(const ig_device *dev, uint64_t bytes[IG_PLACES], const ig_d
 static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_error *err) {
     ig_cpu_device *d = ig_cpu(dev);
     pthread_mutex_lock(&d->turn);
-    ig_device_need want = {
-        .max_rows = ig_max_int(d->have.max_rows, need->max_rows),
-        .max_in = ig_max_int(d->have.max_in, need->max_in),
-        .max_entries = ig_max_int(d->have.max_entries, need->max_entries),
-        .heads = {.n_heads = ig_max_int(d->have.heads.n_heads, need->heads.n_heads),
-                  .n_kv_heads = ig_max_int(d->have.heads.n_kv_heads, need->heads.n_kv_heads),
-                  .head_dim = ig_max_int(d->have.heads.head_dim, need->heads.head_dim)},
-    };
+    ig_device_need want = ig_device_need_both(&d->have, need);
     ig_status s = ig_device_serves(&d->have, &want) ? IG_OK : grow(d, &want, err);
     pthread_mutex_unlock(&d->turn);
     return s;

@@ -32,6 +32,8 @@ typedef struct ig_cpu_device {
     size_t act_bytes;
     uint8_t *thread_scratch; /* [n_threads] of thread_bytes: gemm panels or attention tiles */
     size_t thread_bytes;
+    float *low_rank; /* [low_rank_floats] products with what adapters have */
+    size_t low_rank_floats;
     float *partial; /* decode attention: partial results, see cpu_attention.c */
     size_t partial_floats;
     uint8_t *chunks; /* a prompt's attention: rows made ready for its kernels */

@@ -35,6 +35,7 @@ typedef struct matmul_job {
     product product[MAX_MATRICES];
     int first_task[MAX_MATRICES + 1]; /* tasks of matrix i: first_task[i] .. first_task[i + 1] */
     int rows_per_task[MAX_MATRICES];
+    const float *inner[MAX_MATRICES]; /* of matrix i what its adapters' first product gave, [n_rows][rank] */
 } matmul_job;
 
 static void prepare_task(void *arg, int task, int thread) {
@@ -51,6 +52,22 @@ static void scale_and_add(const matmul_job *j, const ig_matrix *m, float *y, int
         float *row = y + (size_t)r * (size_t)m->n_out;
         for (int i = begin; m->scale && i < end; i++) row[i] *= *m->scale;
         if (m->bias) j->d->k->add(row + begin, m->bias + begin, end - begin);
+    }
+}
+
+enum { LOW_RANK_NUMBERS = 256 /* of a row that are added at once */ };
+
+static void add_low_rank(const matmul_job *j, int i, int begin, int end) {
+    const ig_matrix *m = j->m[i];
+    const ig_low_rank *l = m->low_rank;
+    for (int at = begin; at < end; at += LOW_RANK_NUMBERS) {
+        float sum[LOW_RANK_NUMBERS];
+        int n = ig_min_int(LOW_RANK_NUMBERS, end - at);
+        for (int r = 0; r < j->n_rows; r++) {
+            j->d->k->sum_rows(sum, j->inner[i] + (size_t)r * (size_t)l->a.n_out, l->b + m->low_rank_row + at,
+                              (size_t)l->n_out, l->a.n_out, n);
+            j->d->k->add(j->y[i] + (size_t)r * (size_t)m->n_out + at, sum, n);
+        }
     }
 }
 
@@ -74,6 +91,7 @@ static void matmul_task(void *arg, int task, int thread) {
     };
     j->product[i].fn(&args, begin, end);
     if (m->bias || m->scale) scale_and_add(j, m, j->y[i], begin, end);
+    if (m->low_rank) add_low_rank(j, i, begin, end);
 }
 
 /* Cuts the rows of all matrices into tasks: several per thread, so that a thread that is late takes fewer. */
@@ -105,29 +123,61 @@ static product product_of(const ig_kernels *k, const ig_matrix *m, bool few) {
     return (product){few ? k->gemv[m->type] : k->gemm[m->type], m->w, m->row_bytes};
 }
 
+/* Matrices of one form: the columns are prepared in it, then rows are shared out. */
+static void multiply(matmul_job *j, float *const *y, const ig_matrix *const *m, int n_m, bool few) {
+    j->form = form_of(j->d->k, m[0], few);
+    j->act_stride = j->d->k->act_bytes(j->form, j->n_in);
+    j->n_m = n_m;
+    j->y = y;
+    j->m = m;
+    for (int i = 0; i < n_m; i++) j->product[i] = product_of(j->d->k, m[i], few);
+    int tasks = (size_t)j->n_rows * (size_t)j->n_in < IG_CPU_SMALL ? 1 : ig_min_int(j->n_rows, 4 * j->d->n_threads);
+    j->rows_per_prepare = (j->n_rows + tasks - 1) / tasks;
+    ig_pool_run(j->d->pool, (j->n_rows + j->rows_per_prepare - 1) / j->rows_per_prepare, prepare_task, j);
+    ig_pool_run(j->d->pool, cut_rows(j, few), matmul_task, j);
+}
+
+/* How many of the first matrices are of one form. */
+static int count_alike(const matmul_job *j, const ig_matrix *const *m, int n_m, bool few) {
+    int n = 1;
+    while (n < n_m && n < MAX_MATRICES && form_of(j->d->k, m[n], few) == form_of(j->d->k, m[0], few)) n++;
+    return n;
+}
+
+/* What the adapters of the first matrices have, multiplied by x: the number of those whose products there is room for,
+ * at least one. */
+static int multiply_low_rank(matmul_job *j, const ig_matrix *const *m, int n_m, bool few) {
+    const ig_matrix *a[MAX_MATRICES];
+    float *inner[MAX_MATRICES];
+    size_t room = j->d->low_rank_floats, used = 0;
+    int n = 0, n_a = 0;
+    for (; n < n_m; n++) {
+        if (!m[n]->low_rank) continue;
+        size_t floats = (size_t)j->n_rows * (size_t)m[n]->low_rank->a.n_out;
+        if (floats > room - used) break;
+        a[n_a] = &m[n]->low_rank->a;
+        j->inner[n] = inner[n_a++] = j->d->low_rank + used;
+        used += floats;
+    }
+    for (int done = 0, alike; done < n_a; done += alike) {
+        alike = count_alike(j, a + done, n_a - done, few);
+        multiply(j, inner + done, a + done, alike, few);
+    }
+    return n;
+}
+
 void ig_cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                    bool few) {
     ig_cpu_device *d = ig_cpu(dev);
-    matmul_job j = {.d = d, .x = x, .n_rows = n_rows, .n_in = m[0]->n_in, .y = y, .m = m, .n_m = n_m};
+    matmul_job j = {.d = d, .x = x, .n_rows = n_rows, .n_in = m[0]->n_in};
     if (!n_rows) return;
     pthread_mutex_lock(&d->turn);
     /* Matrices of another activation form come in a second round (mixed types share an input in K-quant files only
      * among quantised types, which all have one form). */
-    int done = 0;
-    while (done < n_m) {
-        j.form = form_of(d->k, m[done], few);
-        j.act_stride = d->k->act_bytes(j.form, j.n_in);
-        int n = 1;
-        while (done + n < n_m && n < MAX_MATRICES && form_of(d->k, m[done + n], few) == j.form) n++;
-        j.n_m = n;
-        j.y = y + done;
-        j.m = m + done;
-        for (int i = 0; i < n; i++) j.product[i] = product_of(d->k, m[i + done], few);
-        int tasks = (size_t)n_rows * (size_t)j.n_in < IG_CPU_SMALL ? 1 : ig_min_int(n_rows, 4 * d->n_threads);
-        j.rows_per_prepare = (n_rows + tasks - 1) / tasks;
-        ig_pool_run(d->pool, (n_rows + j.rows_per_prepare - 1) / j.rows_per_prepare, prepare_task, &j);
-        ig_pool_run(d->pool, cut_rows(&j, few), matmul_task, &j);
-        done += n;
+    for (int done = 0, n; done < n_m; done += n) {
+        n = count_alike(&j, m + done, n_m - done, few);
+        n = multiply_low_rank(&j, m + done, n, few);
+        multiply(&j, y + done, m + done, n, few);
     }
     pthread_mutex_unlock(&d->turn);
 }
@@ -201,7 +251,8 @@ void ig_cpu_matmul_heads(ig_device *dev, const ig_head_product *p, int n_rows, b
 bool ig_cpu_few_as_many(const ig_device *dev, const ig_matrix *m) {
     const ig_kernels *k = ((const ig_cpu_device *)dev)->k;
     const ig_panels *panels = &k->panels[m->type];
-    return m->panels ? panels->gemv == panels->gemm : k->gemv[m->type] == k->gemm[m->type];
+    bool is_same = m->panels ? panels->gemv == panels->gemm : k->gemv[m->type] == k->gemm[m->type];
+    return is_same && (!m->low_rank || ig_cpu_few_as_many(dev, &m->low_rank->a));
 }
 
 /* ---- panels --------------------------------------------------------------- */

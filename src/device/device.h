@@ -12,27 +12,34 @@
 #ifndef IG_DEVICE_DEVICE_H
 #define IG_DEVICE_DEVICE_H
 
+#include "base/compiler.h"
 #include "base/kv_type.h"
 #include "base/type.h"
 #include "device/pool.h"
 
 typedef struct ig_low_rank ig_low_rank;
 
-/* y = scale W x (+ bias). w == NULL: the matrix is absent. */
+/* y = scale W x (+ bias, + what adapters add). w == NULL: the matrix is absent. */
 typedef struct ig_matrix {
     const void *w; /* [n_out][n_in] of `type`, as stored */
     const void
         *panels; /* the same where, or in the order (put_panels()) in which, operations read it instead; or NULL */
-    const float *bias;  /* [n_out] or NULL */
-    const float *scale; /* one number in the host's memory; NULL: 1 */
-    /* Operations pass over it: what adapters add, and the number of this matrix's first row there (model/weights.h);
-     * NULL: nothing. */
-    const ig_low_rank *low_rank;
-    int low_rank_row;
+    const float *bias;           /* [n_out] or NULL */
+    const float *scale;          /* one number in the host's memory; NULL: 1 */
+    const ig_low_rank *low_rank; /* NULL: no adapters */
+    int low_rank_row;            /* the number of its first row there */
     int n_out, n_in;
     ig_type type;
     size_t row_bytes;
 } ig_matrix;
+
+/* What adapters, all of them together, add to products with a matrix and with others below it: the sum over r of
+ * (a x)[r] * b[r]. Numbers that are bound. */
+struct ig_low_rank {
+    ig_matrix a;    /* [rank][n_in] of floats, without bias and scale */
+    const float *b; /* [rank][n_out] the other way round than files have it, with the scale in it */
+    int n_out;
+};
 
 /* Of its weights as stored. */
 static inline size_t ig_matrix_bytes(const ig_matrix *m) { return (size_t)m->n_out * m->row_bytes; }
@@ -310,17 +317,37 @@ typedef struct ig_recurrence_weights {
 typedef struct ig_device_need {
     int max_rows;    /* rows of x in one operation */
     int max_in;      /* widest matrix input */
+    int max_rank;    /* of an ig_low_rank; 0: no matrix has any */
     int max_entries; /* rows of one view */
     ig_head_shape heads;
     size_t mail_bytes; /* of jobs, views and lists that operations of a step are called with */
 } ig_device_need;
 
+/* What serves both. */
+static inline ig_device_need ig_device_need_both(const ig_device_need *a, const ig_device_need *b) {
+    ig_device_need both = *a;
+    both.max_rows = ig_max_int(a->max_rows, b->max_rows);
+    both.max_in = ig_max_int(a->max_in, b->max_in);
+    both.max_rank = ig_max_int(a->max_rank, b->max_rank);
+    both.max_entries = ig_max_int(a->max_entries, b->max_entries);
+    both.heads.n_heads = ig_max_int(a->heads.n_heads, b->heads.n_heads);
+    both.heads.n_kv_heads = ig_max_int(a->heads.n_kv_heads, b->heads.n_kv_heads);
+    both.heads.head_dim = ig_max_int(a->heads.head_dim, b->heads.head_dim);
+    if (b->mail_bytes > a->mail_bytes) both.mail_bytes = b->mail_bytes;
+    return both;
+}
+
 /* Whether scratch for `have` serves `need`. */
 static inline bool ig_device_serves(const ig_device_need *have, const ig_device_need *need) {
     const ig_head_shape *h = &have->heads, *n = &need->heads;
-    return have->max_rows >= need->max_rows && have->max_in >= need->max_in && have->max_entries >= need->max_entries &&
-           have->mail_bytes >= need->mail_bytes && h->n_heads >= n->n_heads && h->n_kv_heads >= n->n_kv_heads &&
-           h->head_dim >= n->head_dim;
+    return have->max_rows >= need->max_rows && have->max_in >= need->max_in && have->max_rank >= need->max_rank &&
+           have->max_entries >= need->max_entries && have->mail_bytes >= need->mail_bytes && h->n_heads >= n->n_heads &&
+           h->n_kv_heads >= n->n_kv_heads && h->head_dim >= n->head_dim;
+}
+
+/* Floats that low ranks want of all rows: of as many matrices as share an input, but for those of experts. */
+static inline size_t ig_device_low_rank_floats(const ig_device_need *need) {
+    return 4 * (size_t)need->max_rows * (size_t)need->max_rank;
 }
 
 /* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows: of each part and
@@ -334,7 +361,7 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
 /* Products of heads: rows [head * of_head + first, + n) of m times n_in floats of x, where a row's heads lie x_head
  * floats apart and those of the next row behind them, go to y, where they lie y_head apart. */
 typedef struct ig_head_product {
-    const ig_matrix *m; /* no bias, no scale; with panels, of_head and first are multiples of 16 */
+    const ig_matrix *m; /* no bias, no scale, no adapters; with panels, of_head and first are multiples of 16 */
     int n_heads, of_head, first, n;
     const float *x;
     float *y;
@@ -417,8 +444,9 @@ typedef struct ig_device_ops {
 
     /* out[r][0..n_in) = scale * row ids[r] of m; added to out if `add`. */
     void (*embed)(ig_device *d, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
-    /* y[i][r][0..m[i]->n_out) = scale m[i] x[r] + bias, for n_m matrices of one input x [n_rows][n_in]. A row's result
-     * does not depend on n_rows, bitwise, but on `few`: made for single rows (decode), or for many (a prompt). */
+    /* y[i][r][0..m[i]->n_out) = scale m[i] x[r] + bias + what adapters add, for n_m matrices of one input x
+     * [n_rows][n_in]. A row's result does not depend on n_rows, bitwise, but on `few`: made for single rows (decode),
+     * or for many (a prompt). */
     void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                    bool few);
     /* The same of heads by themselves; p is taken at once. */

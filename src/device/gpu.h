@@ -35,9 +35,10 @@ enum {
 };
 
 /* Scratch of a GPU's operations, in elements: columns of activations in bytes, decode steps' parts and prompts' running
- * sums in floats, as what parts of their rows or shares of products come to, gathered keys and values in halves. */
+ * sums in floats, as what parts of their rows or shares of products come to, gathered keys and values in halves, and
+ * products with what adapters have, in floats. */
 typedef struct ig_gpu_scratch {
-    size_t act, parts, state, sums, rows;
+    size_t act, parts, state, sums, rows, low_rank;
 } ig_gpu_scratch;
 
 ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need);

@@ -20,7 +20,8 @@ ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need) {
                             .parts = parts * heads * (d + 2),
                             .state = rows * heads * (d + 2),
                             .sums = of_parts > of_shares ? of_parts : of_shares,
-                            .rows = gathered * IG_GPU_PART * row};
+                            .rows = gathered * IG_GPU_PART * row,
+                            .low_rank = ig_device_low_rank_floats(need)};
 }
 
 void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need) {
@@ -31,6 +32,7 @@ void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need) 
     ig_arena_take(&sum, n.state * sizeof(float));
     ig_arena_take(&sum, n.sums * sizeof(float));
     ig_arena_take(&sum, n.rows * sizeof(uint16_t));
+    ig_arena_take(&sum, n.low_rank * sizeof(float));
     bytes[IG_PLACE_DEVICE] += sum.used + IG_GPU_MAIL + need->mail_bytes;
     bytes[IG_PLACE_HOST] += IG_GPU_MAIL + need->mail_bytes;
 }

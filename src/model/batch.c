@@ -45,14 +45,6 @@ static void lay_out_inputs(ig_batch *b, const ig_config *c, size_t rows) {
     b->input_rows = ig_space_host(a, each ? all * sizeof *b->input_rows : 0);
 }
 
-/* What adapters' products give. */
-static void lay_out_low_rank(ig_batch *b, const ig_config *c, int rows) {
-    b->low_rank_rows = ig_min_int(rows, IG_FFN_ROWS);
-    size_t n = (size_t)b->low_rank_rows * sizeof(float);
-    b->low_rank[0] = ig_space_device(&b->space, n * (size_t)c->low_rank);
-    b->low_rank[1] = ig_space_device(&b->space, n * (size_t)c->low_rank_out);
-}
-
 static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
     ig_layer_heads layers = ig_config_heads(c);
     size_t rows = (size_t)need->max_rows, d = (size_t)ig_max_int(c->d_model, c->d_embed),
@@ -74,7 +66,6 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     lay_out_latents(b, c, rows);
     b->y = ig_space_device(a, rows * d * sizeof(float));
     b->wide = ig_space_device(a, wide * sizeof(float));
-    lay_out_low_rank(b, c, need->max_rows);
     ig_routes_lay_out(a, &b->routes, c, need->max_rows, b->ffn_rows);
     b->logits.dev = b->logits.host = b->wide;
     if (!ctx->device->ops->is_host)
@@ -97,9 +88,9 @@ static ig_device_need device_need(const ig_config *c, const ig_step_need *need) 
     int of_head = ig_max_int(ig_max_int(latent->key_dim, latent->kv_rank), latent->value_dim);
     of_head = (int)ig_round_up((size_t)of_head + 8, IG_HEAD_COLUMN);
     widest = ig_max_int(widest, ig_max_int(latent->q_rank, c->n_heads * of_head));
-    widest = ig_max_int(widest, c->low_rank);
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
+                             .max_rank = c->low_rank,
                              .max_entries = need->n_ctx,
                              .heads = {.n_heads = c->n_heads,
                                        .n_kv_heads = ig_max_int(c->n_kv_heads, c->local_kv_heads),

@@ -61,11 +61,9 @@ typedef struct ig_batch {
     ig_step_scratch rows;       /* queries, keys and values; rows.out is x */
     int ffn_rows;               /* IG_FFN_ROWS or IG_FFN_ROWS_THERE */
     float *wide;                /* gate and up [ffn_rows][d_ff] each */
-    float *low_rank[2];         /* [low_rank_rows][low_rank], [low_rank_rows][low_rank_out] of adapters' products */
-    int low_rank_rows;
-    ig_routes routes; /* of models with experts */
-    ig_twin logits;   /* [logit_rows][n_vocab]; the device's are `wide` */
-    ig_twin cs;       /* [rotations][rows][n_rot] cosines and sines of each row's position (ig_config_rotations) */
+    ig_routes routes;           /* of models with experts */
+    ig_twin logits;             /* [logit_rows][n_vocab]; the device's are `wide` */
+    ig_twin cs; /* [rotations][rows][n_rot] cosines and sines of each row's position (ig_config_rotations) */
     int logit_rows;
     /* What is being looked at, all at once where a device would have to be waited for each time (finite.c). */
     ig_looked_at *looks; /* [most_looks], the host's */

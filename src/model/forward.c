@@ -13,37 +13,11 @@
 
 /* ---- pieces that go through the device --------------------------------------- */
 
-static bool is_few_as_many(const forward *f, const ig_matrix *m) {
-    bool (*is)(const ig_device *d, const ig_matrix *m) = f->dev->ops->few_as_many;
-    bool both = is(f->dev, m);
-    for (const ig_low_rank *l = m->low_rank; l && both; l = l->next) both = is(f->dev, &l->a) && is(f->dev, &l->b);
-    return both;
-}
-
 int ig_forward_count_alike(const forward *f, const ig_matrix *const *w, int n_w, int row, int most) {
     bool together = true;
-    for (int i = 0; i < n_w; i++) together = together && is_few_as_many(f, w[i]);
+    for (int i = 0; i < n_w; i++) together = together && f->dev->ops->few_as_many(f->dev, w[i]);
     int n = (row < f->n_dense && !together ? f->n_dense : f->n_rows) - row;
     return n < most ? n : most;
-}
-
-/* As many rows at a time as there is scratch for. */
-void ig_forward_add_low_rank(const forward *f, float *y, const ig_matrix *m, const float *x, int n, bool few) {
-    const ig_device_ops *ops = f->dev->ops;
-    float *inner = f->b->low_rank[0], *sum = f->b->low_rank[1];
-    size_t n_in = (size_t)m->n_in, n_out = (size_t)m->n_out;
-    for (const ig_low_rank *l = m->low_rank; l; l = l->next) {
-        ig_matrix rows = l->b;
-        const ig_matrix *a = &l->a, *b = &rows;
-        rows.w = (const uint8_t *)rows.w + (size_t)m->low_rank_row * rows.row_bytes;
-        rows.n_out = m->n_out;
-        for (int row = 0, now; row < n; row += now) {
-            now = ig_min_int(n - row, f->b->low_rank_rows);
-            ops->matmul(f->dev, &inner, &a, 1, x + (size_t)row * n_in, now, few);
-            ops->matmul(f->dev, &sum, &b, 1, inner, now, few);
-            ops->add(f->dev, y + (size_t)row * n_out, sum, (size_t)now * n_out);
-        }
-    }
 }
 
 void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
@@ -51,7 +25,6 @@ void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matri
     bool few = row >= f->n_dense, mixed = f->n_dense > 0 && f->n_dense < f->n_rows;
     double start = few && mixed ? ig_clock_seconds() : 0;
     f->dev->ops->matmul(f->dev, y, w, n_w, x, n, few);
-    for (int i = 0; i < n_w; i++) ig_forward_add_low_rank(f, y[i], w[i], x, n, few);
     if (few && mixed) f->b->rows.decode_seconds += ig_clock_seconds() - start;
 }
 

@@ -63,12 +63,10 @@ static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chos
         if (gated) in[n_in] = &w->up, to[n_in++] = up + (size_t)i * d_ff;
     }
     f->dev->ops->matmul(f->dev, to, in, n_in, x, 1, true);
-    for (int i = 0; i < n_in; i++) ig_forward_add_low_rank(f, to[i], in[i], x, 1, true);
     f->dev->ops->activate(f->dev, f->c->activation, gate, gated ? up : NULL, (size_t)n * d_ff);
     for (int i = 0; i < n; i++) {
         const ig_matrix *down = &all[chosen[i]].down;
         f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, 1, true);
-        ig_forward_add_low_rank(f, y, down, gate + (size_t)i * d_ff, 1, true);
         f->dev->ops->add_rows(f->dev, f->b->y, y, r->rows + i, r->shares + i, 1, f->c->d_model);
     }
 }

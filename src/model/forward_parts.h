@@ -31,8 +31,6 @@ void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matri
 /* The same for all rows from `first` on. */
 void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
                          int first);
-/* Of y = m x, n rows that are alike, what adapters add to it; `few` as in ig_device_ops.matmul(). */
-void ig_forward_add_low_rank(const forward *f, float *y, const ig_matrix *m, const float *x, int n, bool few);
 
 /* y = w x, of the rows from the step's first on. */
 static inline void ig_forward_apply(const forward *f, float *y, const ig_matrix *w, const float *x) {

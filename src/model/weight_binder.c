@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "kernel/kernel.h"
 
 const ig_tensor *ig_bind_tensor_at(const ig_binder *b, size_t i) { return ig_tensors_at(b->g, b->st, i); }
 
@@ -137,45 +139,83 @@ const float *ig_bind_factors(ig_binder *b, const char *name, int n) {
     return ig_bind_vector(b, factors.text, n, false);
 }
 
-/* The first of n matrices of a tensor of an adapter, copied. */
-static ig_matrix copy_matrices(ig_binder *b, const ig_tensor *t) {
-    ig_matrix m = {.n_out = (int)t->dims[1], .n_in = (int)t->dims[0], .type = t->type};
-    void *copy = ig_arena_take(&b->w->owned, t->n_bytes);
-    m.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)t->type), t->dims[0]);
-    m.w = copy;
-    if (copy) memcpy(copy, t->data, t->n_bytes);
-    return m;
+/* ---- adapters ----------------------------------------------------------------------------------- */
+
+/* Where one adapter's numbers go, for a matrix with others' before and behind them. */
+typedef struct low_rank_place {
+    ig_matrix a; /* from the adapter's first row on */
+    float *b;    /* likewise, [rank][n_out] */
+    double scale;
+} low_rank_place;
+
+/* Those of the adapter's matrix number i. */
+static void put_low_rank(const low_rank_place *p, const ig_adapter_pair *from, int i, int n_out) {
+    const ig_kernels *k = ig_kernels_get(IG_CPU_SCALAR);
+    int rank = (int)from->a->dims[1], n_in = p->a.n_in;
+    size_t a_bytes = ig_type_row_bytes(ig_type_get((uint32_t)from->a->type), (size_t)n_in),
+           b_bytes = ig_type_row_bytes(ig_type_get((uint32_t)from->b->type), (size_t)rank);
+    const uint8_t *a = (const uint8_t *)from->a->data + (size_t)i * (size_t)rank * a_bytes,
+                  *b = (const uint8_t *)from->b->data + (size_t)i * (size_t)n_out * b_bytes;
+    uint8_t *to = (uint8_t *)(uintptr_t)p->a.w;
+    float row[IG_MAX_ADAPTER_RANK];
+    for (int r = 0; r < rank; r++, to += p->a.row_bytes, a += a_bytes) {
+        if (from->a->type == p->a.type)
+            memcpy(to, a, a_bytes);
+        else
+            k->dequantize[from->a->type]((float *)(void *)to, a, n_in);
+    }
+    for (int o = 0; o < n_out; o++, b += b_bytes) {
+        k->dequantize[from->b->type](row, b, rank);
+        for (int r = 0; r < rank; r++) p->b[(size_t)r * (size_t)n_out + (size_t)o] = (float)(p->scale * (double)row[r]);
+    }
 }
 
-/* What one adapter adds, before what the others do. */
-static ig_low_rank *add_low_rank(ig_binder *b, const ig_adapter_file *f, const ig_adapter_pair *p, int n,
-                                 const ig_low_rank *others) {
-    ig_low_rank *list = ig_arena_take(&b->w->owned, (size_t)n * sizeof *list);
-    ig_matrix first_a = copy_matrices(b, p->a), first_b = copy_matrices(b, p->b);
-    b->w->low_rank = ig_max_int(b->w->low_rank, first_a.n_out);
-    b->w->low_rank_out = ig_max_int(b->w->low_rank_out, first_b.n_out);
-    for (int i = 0; list && i < n; i++) {
-        list[i] = (ig_low_rank){.a = first_a,
-                                .b = first_b,
-                                .scale = (float)ig_adapter_scale(f, first_a.n_out),
-                                .next = others ? &others[i] : NULL};
-        list[i].a.w = (const uint8_t *)first_a.w + (size_t)i * ig_matrix_bytes(&first_a);
-        list[i].b.w = (const uint8_t *)first_b.w + (size_t)i * ig_matrix_bytes(&first_b);
-        list[i].b.scale = &list[i].scale;
+/* The ranks of all adapters of these matrices together, 0 without any; and the type that all their rows are in, or can
+ * be. */
+static int sum_ranks(ig_binder *b, ig_type *type, const char *name, int n, int n_out, int n_in) {
+    int sum = 0;
+    for (int i = 0; b->adapters && i < b->adapters->n && !b->status; i++) {
+        ig_adapter_pair pair;
+        b->status = ig_adapter_find(&pair, &b->adapters->files[i], name, n, n_out, n_in, b->err);
+        if (b->status || !pair.a) continue;
+        *type = !sum || pair.a->type == *type ? pair.a->type : IG_TYPE_F32;
+        sum += (int)pair.a->dims[1];
+        if (sum > IG_MAX_ADAPTER_RANK)
+            b->status = ig_fail(b->err, IG_E_LIMIT, "%s: adapters of '%s' are together of rank %d, must be at most %d",
+                                b->path, name, sum, IG_MAX_ADAPTER_RANK);
     }
-    return list;
+    if (ig_type_get((uint32_t)*type)->block > 1) *type = IG_TYPE_F32;
+    return b->status ? 0 : sum;
 }
 
 const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n_out, int n_in) {
-    const ig_low_rank *list = NULL;
-    for (int i = b->adapters ? b->adapters->n : 0; i-- > 0 && !b->status;) {
-        ig_adapter_file *f = &b->adapters->files[i];
-        ig_adapter_pair pair;
-        b->status = ig_adapter_find(&pair, f, name, n, n_out, n_in, b->err);
-        if (!b->status && pair.a) list = add_low_rank(b, f, &pair, n, list);
+    ig_matrix a = {.n_in = n_in, .type = IG_TYPE_F32};
+    a.n_out = sum_ranks(b, &a.type, name, n, n_out, n_in);
+    if (!a.n_out) return NULL;
+    a.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)a.type), (size_t)n_in);
+    size_t b_floats = (size_t)a.n_out * (size_t)n_out;
+    ig_low_rank *list = ig_arena_take(&b->w->owned, (size_t)n * sizeof *list);
+    uint8_t *all_a = ig_arena_take(&b->w->owned, (size_t)n * ig_matrix_bytes(&a));
+    float *all_b = ig_arena_take(&b->w->owned, (size_t)n * b_floats * sizeof *all_b);
+    b->w->low_rank = ig_max_int(b->w->low_rank, a.n_out);
+    for (int i = 0; list && i < n; i++) {
+        a.w = all_a + (size_t)i * ig_matrix_bytes(&a);
+        list[i] = (ig_low_rank){.a = a, .b = all_b + (size_t)i * b_floats, .n_out = n_out};
+        low_rank_place p = {.a = a, .b = all_b + (size_t)i * b_floats};
+        for (int f = 0; f < b->adapters->n; f++) {
+            ig_adapter_pair pair;
+            if (ig_adapter_find(&pair, &b->adapters->files[f], name, n, n_out, n_in, NULL) || !pair.a) continue;
+            int rank = (int)pair.a->dims[1];
+            p.scale = ig_adapter_scale(&b->adapters->files[f], rank);
+            put_low_rank(&p, &pair, i, n_out);
+            p.a.w = (const uint8_t *)p.a.w + (size_t)rank * a.row_bytes;
+            p.b += (size_t)rank * (size_t)n_out;
+        }
     }
     return list;
 }
+
+/* ---- matrices ----------------------------------------------------------------------------------- */
 
 ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in) {
     ig_matrix m = ig_bind_table(b, name, n_out, n_in);

@@ -11,13 +11,6 @@
 #include "device/device.h"
 #include "model/adapter.h"
 
-/* What an adapter adds to a product with a matrix: scale * b (a x). */
-struct ig_low_rank {
-    ig_matrix a, b; /* [rank][n_in], [n_out][rank] */
-    float scale;
-    const ig_low_rank *next; /* of another adapter; NULL: none */
-};
-
 /* w == NULL: absent. b is NULL for RMS norms. */
 typedef struct ig_norm_weights {
     const float *w, *b;
@@ -94,7 +87,7 @@ typedef struct ig_weights {
     uint64_t replaced_bytes;    /* of matrices in the file, which nothing reads since there are panels */
     bool *is_used;              /* [tensors of the file] those that are left over are not, nor counted here: */
     uint64_t n_params, stored_bytes;
-    int low_rank, low_rank_out; /* the most rows of a and of b of an adapter's pair; 0: there are none */
+    int low_rank; /* the widest ig_low_rank's; 0: there are no adapters */
 } ig_weights;
 
 /* Binds all tensors of a GGUF file or (g == NULL) of safetensors, and of adapters; a missing tensor or a wrong shape or

@@ -299,7 +299,10 @@ static void open_stores(stores *x, ig_kv_type type) {
     x->q = ig_device_alloc(x->dev, IG_PLACE_HOST, HEADS * DIM * sizeof(float));
     x->out = ig_device_alloc(x->dev, IG_PLACE_HOST, N_KVS * HEADS * DIM * sizeof(float));
     x->lists = ig_device_alloc(x->dev, IG_PLACE_HOST, LAYERS * KV_HEADS * TOKENS * sizeof(int32_t));
-    expect_ok(x->dev->ops->reserve(x->dev, &(ig_device_need){1, 64, TOKENS, x->shape, 0}, &err), &err);
+    expect_ok(
+        x->dev->ops->reserve(
+            x->dev, &(ig_device_need){.max_rows = 1, .max_in = 64, .max_entries = TOKENS, .heads = x->shape}, &err),
+        &err);
     for (int i = 0; i < HEADS * DIM; i++) x->q[i] = (float)(roll(x, 100) - 50) / 50;
 }
 
@@ -436,7 +439,9 @@ static void copies_that_a_hidden_list_wants(void **state) {
     x.out = ig_device_alloc(x.dev, IG_PLACE_HOST, 2 * HEADS * DIM * sizeof(float));
     x.lists = ig_device_alloc(x.dev, IG_PLACE_HOST, (FULL + 1) * sizeof(int32_t));
     int32_t *hidden = ig_device_alloc(x.dev, IG_PLACE_DEVICE, (FULL + 1) * sizeof(int32_t));
-    expect_ok(x.dev->ops->reserve(x.dev, &(ig_device_need){1, 64, TOKENS, x.shape, 0}, &err), &err);
+    expect_ok(x.dev->ops->reserve(
+                  x.dev, &(ig_device_need){.max_rows = 1, .max_in = 64, .max_entries = TOKENS, .heads = x.shape}, &err),
+              &err);
     for (int i = 0; i < HEADS * DIM; i++) x.q[i] = (float)(roll(&x, 100) - 50) / 50;
     for (int i = 0; i <= FULL; i++) x.lists[i] = i;
     x.dev->ops->copy(x.dev, hidden, x.lists, (FULL + 1) * sizeof *hidden); /* the last one is their number */

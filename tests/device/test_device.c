@@ -113,7 +113,7 @@ static void scratch_that_cannot_grow(void **state) {
     ig_error err = {0};
     pthread_t other;
     if (!cuda_on_cpu_room) skip();
-    ig_device_need need = {8, 256, 1 << 20, {8, 8, 64, 1}, 0};
+    ig_device_need need = {.max_rows = 8, .max_in = 256, .max_entries = 1 << 20, .heads = {8, 8, 64, 1}};
     cuda_on_cpu_room(false, 0);
     assert_int_equal(pthread_create(&other, NULL, ask, d), 0);
     for (int i = 0; i < 200000; i++) assert_int_equal(d->ops->reserve(d, &need, &err), IG_E_MEMORY);

@@ -132,6 +132,29 @@ static void products(void **state) {
     devices[GPU]->ops->unbind(devices[GPU], bias);
 }
 
+/* With what adapters add, to rows in the middle of theirs. */
+static void products_with_adapters(void **state) {
+    (void)state;
+    enum { OUT = 70, IN = 256, RANK = 6, FIRST = 9, ALL = 90, ROWS = 40 };
+    static const int of[] = {0, 1, 10}; /* F32, F16 and Q4_K */
+    float b[RANK * ALL];
+    ig_error err = {0};
+    for (int i = 0; i < RANK * ALL; i++) b[i] = (float)(ig_random_unit(&dice) - 0.5);
+    if (devices[GPU]->ops->bind(devices[GPU], b, sizeof b, &err)) fail_msg("%s", err.text);
+    for (size_t t = 0; t < IG_COUNT(of); t++)
+        for (int few = 0; few < 2; few++) {
+            ig_low_rank low = {.a = make_matrix(t == 1, RANK, IN, NULL), .b = b, .n_out = ALL};
+            ig_matrix m = make_matrix(of[t], OUT, IN, NULL);
+            both x = make_both(ROWS * IN, 3), y = make_both(ROWS * OUT, 1);
+            m.low_rank = &low, m.low_rank_row = FIRST;
+            multiply(&y, &m, &x, 0, few ? 3 : ROWS, few);
+            expect_near(&y, few ? 1e-5 : 5e-2, "adapters"); /* a prompt's numbers are rounded in other ways */
+            free_matrix(&low.a), free_matrix(&m);
+            free_both(&x), free_both(&y);
+        }
+    devices[GPU]->ops->unbind(devices[GPU], b);
+}
+
 /* Rows of floats that are no multiple of what is loaded at a time, and columns of any size. */
 static void odd_products(void **state) {
     (void)state;
@@ -500,7 +523,8 @@ static void memory(void **state) {
 
 static int open_and_reserve(void **state) {
     open_devices(state);
-    reserve_both(&(ig_device_need){.max_rows = 80, .max_in = 4352, .max_entries = 1, .heads = {1, 1, 8, 0}});
+    reserve_both(
+        &(ig_device_need){.max_rows = 80, .max_in = 4352, .max_rank = 8, .max_entries = 1, .heads = {1, 1, 8, 0}});
     return 0;
 }
 
@@ -549,6 +573,7 @@ int main(void) {
         cmocka_unit_test(products_of_heads),
         cmocka_unit_test(several_products),
         cmocka_unit_test(products_in_shares),
+        cmocka_unit_test(products_with_adapters),
         cmocka_unit_test(odd_products),
         cmocka_unit_test(odd_products_of_few),
         cmocka_unit_test(embeddings),

@@ -114,7 +114,8 @@ static world *open_world_of(int len, int n_copies, int n_dense_layers) {
     w->at = ig_device_alloc(w->dev, IG_PLACE_HOST, sizeof *w->at);
     w->hidden = ig_device_alloc(w->dev, IG_PLACE_DEVICE, sizeof w->lists);
     w->q = ig_device_alloc(w->dev, IG_PLACE_DEVICE, 2 * VIEWS * DIM * sizeof(float));
-    reserve_both(&(ig_device_need){JOBS, 64, len * ROWS, {VIEWS, VIEWS, DIM, 1}, 0});
+    reserve_both(
+        &(ig_device_need){.max_rows = JOBS, .max_in = 64, .max_entries = len * ROWS, .heads = {VIEWS, VIEWS, DIM, 1}});
     w->dice = (ig_random){(uint64_t)n_copies + 1};
     for (int b = 0; b < w->n_blocks; b++) {
         w->home[b] = b;

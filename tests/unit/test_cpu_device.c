@@ -2,6 +2,7 @@
  *
  * The CPU device: operations on nothing, and scratch that grows with what is asked for.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -117,11 +118,56 @@ static void products_of_heads(void **state) {
     }
 }
 
+/* What adapters add is a product of its own, also where there is room for few of them at a time. */
+static void products_with_adapters(void **state) {
+    enum { MATRICES = 7, OUT = 300, IN = 64, ROWS = 70, RANK = 5, FIRST = 11, ALL = OUT + 20 };
+    static const ig_type types[] = {IG_TYPE_F32, IG_TYPE_F32, IG_TYPE_Q8_0, IG_TYPE_Q8_0,
+                                    IG_TYPE_F32, IG_TYPE_F32, IG_TYPE_Q8_0};
+    static float a[RANK * IN], b[RANK * ALL], x[ROWS * IN], plain[MATRICES][ROWS * OUT], adapted[MATRICES][ROWS * OUT];
+    ig_device_need need = {.max_rows = ROWS, .max_in = IN, .max_rank = RANK, .max_entries = 1, .heads = {1, 1, 8, 0}};
+    ig_device *d = *state;
+    ig_error err = {0};
+    for (int i = 0; i < RANK * IN; i++) a[i] = (float)(i * 7919 % 1000) / 4000 - 0.125f;
+    for (int i = 0; i < RANK * ALL; i++) b[i] = (float)(i * 104729 % 1000) / 500 - 1;
+    for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i * 7919 % 1009) / 500 - 1;
+    const ig_low_rank low = {.a = {.w = a, .n_out = RANK, .n_in = IN, .type = IG_TYPE_F32, .row_bytes = IN * sizeof *a},
+                             .b = b,
+                             .n_out = ALL};
+    if (d->ops->reserve(d, &need, &err)) fail_msg("%s", err.text);
+    ig_matrix m[MATRICES];
+    const ig_matrix *all[MATRICES];
+    float *to[MATRICES], *of_plain[MATRICES];
+    for (int i = 0; i < MATRICES; i++) {
+        m[i] = (ig_matrix){.n_out = OUT, .n_in = IN, .type = types[i]};
+        m[i].row_bytes = ig_type_row_bytes(ig_type_get(types[i]), IN);
+        m[i].w = make_weights(types[i], ig_matrix_bytes(&m[i]));
+        all[i] = &m[i], to[i] = adapted[i], of_plain[i] = plain[i];
+    }
+    for (int few = 0; few < 2; few++)
+        for (int rows = few ? 3 : ROWS, n = few ? MATRICES : 4; rows; rows = rows > 1 ? 1 : 0, n = MATRICES) {
+            for (int i = 0; i < n; i++) m[i].low_rank = NULL;
+            d->ops->matmul(d, of_plain, all, n, x, rows, few);
+            for (int i = 0; i < n; i++) m[i].low_rank = i == 1 ? NULL : &low, m[i].low_rank_row = FIRST;
+            d->ops->matmul(d, to, all, n, x, rows, few);
+            for (int i = 0; i < n; i++)
+                for (int at = 0; at < rows * OUT; at++) {
+                    double want = (double)plain[i][at];
+                    for (int k = 0; k < RANK * IN && i != 1; k++)
+                        want += (double)a[k] * (double)x[at / OUT * IN + k % IN] *
+                                (double)b[k / IN * ALL + FIRST + at % OUT];
+                    if (!(fabs(want - (double)adapted[i][at]) < 1e-4 * (1 + fabs(want))))
+                        fail_msg("matrix %d, number %d: %g, not %g", i, at, (double)adapted[i][at], want);
+                }
+        }
+    for (int i = 0; i < MATRICES; i++) free((void *)(uintptr_t)m[i].w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scratch_grows),
         cmocka_unit_test(products_of_no_rows),
         cmocka_unit_test(products_of_heads),
+        cmocka_unit_test(products_with_adapters),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -253,6 +253,7 @@ static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
     g->state = (float *)ig_arena_take(a, g->n_state * sizeof(float));
     g->sums = (float *)ig_arena_take(a, g->n_sums * sizeof(float));
     g->rows = (uint16_t *)ig_arena_take(a, g->n_rows * sizeof(uint16_t));
+    g->low_rank = (float *)ig_arena_take(a, n.low_rank * sizeof(float));
 }
 
 /* A mail of so many bytes, with what lies behind it, instead of the one before. */
@@ -300,14 +301,7 @@ static ig_status grow(gpu *g, const ig_device_need *want, ig_error *err) {
 static ig_status gpu_reserve(ig_device *d, const ig_device_need *need, ig_error *err) {
     gpu *g = enter(d);
     const ig_device_need *have = &g->have;
-    ig_device_need want = {};
-    want.max_rows = max_int(have->max_rows, need->max_rows);
-    want.max_in = max_int(have->max_in, need->max_in);
-    want.max_entries = max_int(have->max_entries, need->max_entries);
-    want.mail_bytes = have->mail_bytes > need->mail_bytes ? have->mail_bytes : need->mail_bytes;
-    want.heads.n_heads = max_int(have->heads.n_heads, need->heads.n_heads);
-    want.heads.n_kv_heads = max_int(have->heads.n_kv_heads, need->heads.n_kv_heads);
-    want.heads.head_dim = max_int(have->heads.head_dim, need->heads.head_dim);
+    ig_device_need want = ig_device_need_both(have, need);
     ig_status s = ig_device_serves(have, &want) ? IG_OK : grow(g, &want, err);
     leave(g);
     return s;
@@ -342,6 +336,28 @@ static void gpu_embed(ig_device *d, float *out, const ig_matrix *m, float scale,
     leave(g);
 }
 
+/* Up to as many matrices as are of the first one's type; their number. The columns are prepared. */
+static int multiply(gpu *g, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows, bool few) {
+    ig_matrix found[IG_CUDA_MATRICES] = {};
+    int n = 0;
+    for (; n < n_m && n < IG_CUDA_MATRICES && m[n]->type == m[0]->type; n++) found[n] = matrix_of(g, m[n]);
+    if (few)
+        ig_cuda_matmul(g->work, y, found, n, ig_cuda_has_codes(found) ? (const void *)g->act : x, n_rows);
+    else
+        ig_cuda_matmul_many(g->work, y, found, n, g->act, n_rows, g->n_multiprocessors,
+                            ig_cuda_room{g->sums, g->n_sums});
+    return n;
+}
+
+/* What adapters add. */
+static void add_low_rank(gpu *g, float *y, const ig_matrix *m, const float *x, int n_rows, bool few) {
+    const ig_low_rank *l = m->low_rank;
+    const ig_matrix *a = &l->a;
+    multiply(g, &g->low_rank, &a, 1, x, n_rows, few);
+    ig_cuda_add_products(g->work, y, g->low_rank, find(g, l->b) + m->low_rank_row, (size_t)l->n_out, a->n_out, n_rows,
+                         m->n_out);
+}
+
 /* Columns are brought to the form that products want once for all matrices. */
 static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                        bool few) {
@@ -352,16 +368,9 @@ static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m,
         ig_cuda_halve(g->work, g->act, x, m[0]->n_in, n_rows);
     else if (any)
         ig_cuda_quantise(g->work, g->act, x, m[0]->n_in, n_rows);
-    for (int i = 0, n; i < n_m; i += n) {
-        ig_matrix found[IG_CUDA_MATRICES] = {};
-        for (n = 0; i + n < n_m && n < IG_CUDA_MATRICES && m[i + n]->type == m[i]->type; n++)
-            found[n] = matrix_of(g, m[i + n]);
-        if (few)
-            ig_cuda_matmul(g->work, y + i, found, n, ig_cuda_has_codes(found) ? (const void *)g->act : x, n_rows);
-        else
-            ig_cuda_matmul_many(g->work, y + i, found, n, g->act, n_rows, g->n_multiprocessors,
-                                ig_cuda_room{g->sums, g->n_sums});
-    }
+    for (int i = 0; i < n_m;) i += multiply(g, y + i, m + i, n_m - i, x, n_rows, few);
+    for (int i = 0; i < n_m; i++)
+        if (m[i]->low_rank) add_low_rank(g, y[i], m[i], x, n_rows, few);
     leave(g);
 }
 

@@ -48,6 +48,7 @@ typedef struct gpu {
     float *parts, *state;                    /* decode steps' parts; prompts' running sums */
     float *sums;                             /* what parts of prompts' rows and shares of products come to */
     uint16_t *rows;                          /* gathered keys and values */
+    float *low_rank;                         /* products with what adapters have */
     size_t n_parts, n_state, n_sums, n_rows; /* elements of these */
 
     ig_cuda_mail mail;                   /* what attention was called with since the last wait */

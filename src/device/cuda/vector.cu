@@ -209,6 +209,17 @@ static __global__ void add(float *y, const float *x, size_t n) {
     for (size_t i = first_element(); i < n; i += stride()) y[i] += x[i];
 }
 
+/* A thread has a number of a row. */
+static __global__ void add_products(float *y, const float *x, const float *b, size_t b_stride, int n_x, int n) {
+    ig_begin();
+    size_t row = blockIdx.y;
+    int i = (int)(blockIdx.x * THREADS + threadIdx.x);
+    float sum = 0;
+    if (i >= n) return;
+    for (int k = 0; k < n_x; k++) sum += x[row * (size_t)n_x + (size_t)k] * b[(size_t)k * b_stride + (size_t)i];
+    y[row * (size_t)n + (size_t)i] += sum;
+}
+
 /* A block of threads is a row. */
 static __global__ void add_rows(float *y, const float *x, const int32_t *rows, const float *shares, int n) {
     ig_begin();
@@ -307,6 +318,12 @@ static __global__ void find_peaks(float *out, arrays all, rotation r) {
 
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n) {
     ig_launch(add, dim3(blocks_for(n)), dim3(THREADS), 0, q, y, x, n);
+}
+
+void ig_cuda_add_products(ig_queue q, float *y, const float *x, const float *b, size_t stride, int n_x, int n_rows,
+                          int n) {
+    ig_launch(add_products, dim3((unsigned)((n + THREADS - 1) / THREADS), (unsigned)n_rows), dim3(THREADS), 0, q, y, x,
+              b, stride, n_x, n);
 }
 
 void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
