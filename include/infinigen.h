@@ -152,8 +152,8 @@ typedef struct ig_model ig_model;
  * stops the call with IG_E_INTERRUPTED. */
 typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
 
-/* A low-rank adapter (LoRA) and what it is multiplied by. Of a GGUF model: a GGUF file, as llama.cpp converts it; of a
- * Hugging Face directory: a directory, as PEFT writes it. */
+/* A low-rank adapter (LoRA) and what it is multiplied by: a directory, as PEFT writes it, or for GGUF models a GGUF
+ * file, as llama.cpp converts it. */
 typedef struct ig_adapter {
     const char *path;
     double scale; /* beside the adapter's own; 1: as it was trained */

@@ -105,17 +105,40 @@ static ig_status open_directory(ig_adapter_file *f, ig_error *err) {
     return status ? status : ig_safetensors_open(&f->st, f->path, "adapter_model", NULL, err);
 }
 
+/* ---- directories beside GGUF models ------------------------------------------------------------- */
+
+/* Matrices of a layer that files of the families without names of their own have; and whether rows of heads are pairs
+ * in GGUF files that are halves elsewhere, of the families below. */
+static const struct {
+    const char *gguf, *module;
+    bool is_rotated;
+} modules[] = {
+    {"attn_q", "self_attn.q_proj", true},      {"attn_k", "self_attn.k_proj", true},
+    {"attn_v", "self_attn.v_proj", false},     {"attn_output", "self_attn.o_proj", false},
+    {"attn_qkv", "self_attn.qkv_proj", false}, {"ffn_gate", "mlp.gate_proj", false},
+    {"ffn_up", "mlp.up_proj", false},          {"ffn_up", "mlp.gate_up_proj", false},
+    {"ffn_down", "mlp.down_proj", false},
+};
+
+/* Whether converters to GGUF put rows of queries and keys that are rotated together side by side. */
+static bool splits_heads(const ig_config *c) {
+    static const char *const families[] = {"granite", "granitehybrid", "granitemoe", "llama", "mistral3", "smollm3"};
+    bool is_one = false;
+    for (size_t i = 0; i < IG_COUNT(families); i++) is_one = is_one || strcmp(c->architecture, families[i]) == 0;
+    return is_one;
+}
+
 /* ---- either ----------------------------------------------------------------------------------- */
 
 static ig_status open_file(ig_adapter_file *f, const ig_config *c, bool is_gguf, ig_error *err) {
+    bool is_directory = ig_path_is_directory(f->path);
     if (!isfinite(f->scale)) return ig_fail(err, IG_E_ARG, "%s: the scale of an adapter must be a number", f->path);
-    if (ig_path_is_directory(f->path) == is_gguf)
+    if (!is_directory && !is_gguf)
         return ig_fail(err, IG_E_UNSUPPORTED,
-                       is_gguf ? "%s: is a directory, and the model a GGUF file: llama.cpp's convert_lora_to_gguf.py "
-                                 "makes the adapter one, too"
-                               : "%s: is no directory as PEFT writes, which adapters of a Hugging Face directory are",
-                       f->path);
-    ig_status status = is_gguf ? open_gguf(f, c, err) : open_directory(f, err);
+                       "%s: is no directory as PEFT writes, which adapters of a Hugging Face directory are", f->path);
+    f->is_translated = is_directory && is_gguf;
+    f->split_heads = f->is_translated && splits_heads(c) ? c->head_dim : 0;
+    ig_status status = is_directory ? open_directory(f, err) : open_gguf(f, c, err);
     if (status) return status;
     size_t n = ig_tensors_count(f->g, f->st);
     f->used = calloc(n + 1, sizeof *f->used);
@@ -161,20 +184,52 @@ void ig_adapters_close(ig_adapters *a) {
     *a = (ig_adapters){0};
 }
 
-/* Of A (B) for the tensor `name`. */
-static const ig_tensor *find(ig_adapter_file *f, const char *name, bool is_b) {
-    char full[MAX_NAME + 64];
-    size_t length = strlen(name), n_end = strlen(".weight");
-    bool is_weight = length > n_end && strcmp(name + length - n_end, ".weight") == 0;
-    if (length > MAX_NAME || !is_weight) return NULL;
-    if (f->g)
-        snprintf(full, sizeof full, "%s.lora_%c", name, is_b ? 'b' : 'a');
-    else
-        snprintf(full, sizeof full, "base_model.model.%.*s.lora_%c.weight", (int)(length - n_end), name,
-                 is_b ? 'B' : 'A');
-    const ig_tensor *t = ig_tensors_find(f->g, f->st, full);
+static const ig_tensor *take(ig_adapter_file *f, const char *name) {
+    const ig_tensor *t = ig_tensors_find(f->g, f->st, name);
     if (t) f->used[t - ig_tensors_at(f->g, f->st, 0)] = true;
     return t;
+}
+
+/* A and B of a module, by PEFT's names. */
+static ig_adapter_pair find_module(ig_adapter_file *f, const char *prefix, const char *module, size_t length) {
+    ig_adapter_pair p = {NULL, NULL, 0};
+    char name[MAX_NAME + 96];
+    for (int is_b = 0; is_b < 2; is_b++) {
+        snprintf(name, sizeof name, "base_model.model.%s%.*s.lora_%c.weight", prefix, (int)length, module, "AB"[is_b]);
+        *(is_b ? &p.b : &p.a) = take(f, name);
+    }
+    return p;
+}
+
+/* The same of a matrix of a GGUF file. */
+static ig_adapter_pair find_translated(ig_adapter_file *f, const char *name, size_t length) {
+    static const char *const prefixes[] = {"model.", "model.language_model.", "language_model.model."};
+    ig_adapter_pair p = {NULL, NULL, 0};
+    char part[64], module[96];
+    int layer;
+    if (strcmp(name, "output.weight") == 0) return find_module(f, "", "lm_head", strlen("lm_head"));
+    if (length >= sizeof part || sscanf(name, "blk.%4d.%63[a-z_]", &layer, part) != 2) return p;
+    for (size_t i = 0; i < IG_COUNT(modules) * IG_COUNT(prefixes) && !p.a && !p.b; i++) {
+        size_t k = i / IG_COUNT(prefixes);
+        if (strcmp(part, modules[k].gguf) != 0) continue;
+        int n = snprintf(module, sizeof module, "layers.%d.%s", layer, modules[k].module);
+        p = find_module(f, prefixes[i % IG_COUNT(prefixes)], module, (size_t)n);
+        p.split_heads = modules[k].is_rotated ? f->split_heads : 0;
+    }
+    return p;
+}
+
+/* A and B for the tensor `name`, "....weight". */
+static ig_adapter_pair find(ig_adapter_file *f, const char *name) {
+    size_t length = strlen(name), n_end = strlen(".weight");
+    if (length <= n_end || length > MAX_NAME || strcmp(name + length - n_end, ".weight") != 0)
+        return (ig_adapter_pair){NULL, NULL, 0};
+    if (f->is_translated) return find_translated(f, name, length - n_end);
+    if (f->st) return find_module(f, "", name, length - n_end);
+    char a[MAX_NAME + 8], b[MAX_NAME + 8];
+    snprintf(a, sizeof a, "%s.lora_a", name);
+    snprintf(b, sizeof b, "%s.lora_b", name);
+    return (ig_adapter_pair){take(f, a), take(f, b), 0};
 }
 
 /* The tensor must hold n matrices of these numbers of rows and columns. */
@@ -192,7 +247,7 @@ static ig_status check_shape(const ig_adapter_file *f, const ig_tensor *t, int n
 
 ig_status ig_adapter_find(ig_adapter_pair *out, ig_adapter_file *f, const char *name, int n, int n_out, int n_in,
                           ig_error *err) {
-    *out = (ig_adapter_pair){find(f, name, false), find(f, name, true)};
+    *out = find(f, name);
     if (!out->a && !out->b) return IG_OK;
     if (!out->a || !out->b)
         return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s' lacks the other one of its pair", f->path,

@@ -164,8 +164,8 @@ static void put_low_rank(const low_rank_place *p, const ig_adapter_pair *from, i
         else
             k->dequantize[from->a->type]((float *)(void *)to, a, n_in);
     }
-    for (int o = 0; o < n_out; o++, b += b_bytes) {
-        k->dequantize[from->b->type](row, b, rank);
+    for (int o = 0; o < n_out; o++) {
+        k->dequantize[from->b->type](row, b + (size_t)ig_adapter_row(from, o) * b_bytes, rank);
         for (int r = 0; r < rank; r++) p->b[(size_t)r * (size_t)n_out + (size_t)o] = (float)(p->scale * (double)row[r]);
     }
 }

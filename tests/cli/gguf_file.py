@@ -3,7 +3,7 @@
 import struct
 
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-TEXT, ARRAY, FLOAT = 8, 9, 6
+UINT, FLOAT, TEXT, ARRAY = 4, 6, 8, 9
 F32 = 0
 
 
@@ -68,7 +68,7 @@ class Gguf:
         g = cls.__new__(cls)
         g.head, g.n_keys, g.tensors = b"", len(values), {}
         for key, value in values.items():
-            is_text = isinstance(value, str)
-            g.head += text(key.replace("__", ".")) + struct.pack("<I", TEXT if is_text else FLOAT)
-            g.head += text(value) if is_text else struct.pack("<f", value)
+            kind, form = {str: (TEXT, None), int: (UINT, "<I"), float: (FLOAT, "<f")}[type(value)]
+            g.head += text(key.replace("__", ".")) + struct.pack("<I", kind)
+            g.head += struct.pack(form, value) if form else text(value)
         return g

@@ -2,6 +2,7 @@
 """Low-rank adapters: a model with them is the model into whose weights they were merged."""
 import array
 import json
+import math
 import os
 import random
 import struct
@@ -178,7 +179,7 @@ def test_what_is_refused(program, gpt_oss, tmp_path):
     assert b"'general.type' is '', must be 'adapter'" in asked("-m", model, "--lora", model)
     assert b"no such file" in asked("-m", model, "--lora", tmp_path / "none").lower()
     assert b"a name is empty" in asked("-m", model, "--lora", f"{lora},")
-    assert b"is a directory, and the model a GGUF file" in asked("-m", model, "--lora", tmp_path)
+    assert b"adapter_config.json" in asked("-m", model, "--lora", tmp_path)
     assert b"is no directory as PEFT writes" in asked("-m", LLAMA, "--lora", lora)
 
 
@@ -220,6 +221,64 @@ def test_as_peft_has_it(program, tmp_path):
     assert difference(plain[-len(golden):], golden) > 1
 
 
+def as_gguf(folder):
+    """The tiny Llama as converters write it, but for its tokenizer: rows of queries and keys that turn together are
+    side by side."""
+    config = json.loads(open(os.path.join(folder, "config.json")).read())
+    d, heads = config["head_dim"], {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    rope = config["rope_scaling"]
+    g = Gguf.new(general__architecture="llama", llama__block_count=config["num_hidden_layers"],
+                 llama__embedding_length=config["hidden_size"], llama__feed_forward_length=config["intermediate_size"],
+                 llama__attention__head_count=heads["attn_q"], llama__attention__head_count_kv=heads["attn_k"],
+                 llama__attention__key_length=d, llama__attention__value_length=d,
+                 llama__attention__layer_norm_rms_epsilon=config["rms_norm_eps"], llama__vocab_size=config["vocab_size"],
+                 llama__rope__freq_base=config["rope_theta"], llama__rope__dimension_count=d,
+                 llama__context_length=config["max_position_embeddings"])
+    parts = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+             "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+             "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        data = file.read()
+    n, = struct.unpack("<Q", data[:8])
+    for name, t in json.loads(data[8:8 + n]).items():
+        if name == "__metadata__":
+            continue
+        dims, words = t["shape"][::-1], data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+        layer, part = name.split(".")[2], ".".join(name.split(".")[3:-1])
+        full = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}.get(name)
+        full = full or f"blk.{layer}.{parts[part]}.weight"
+        if parts.get(part) in heads:
+            rows = [words[i * 2 * dims[0]:(i + 1) * 2 * dims[0]] for i in range(dims[1])]
+            words = b"".join(rows[r // d * d + r % 2 * d // 2 + r % d // 2] for r in range(dims[1]))
+        if len(dims) == 1:
+            words = struct.pack("<%dI" % dims[0], *(word << 16 for word in struct.unpack("<%dH" % dims[0], words)))
+        g.tensors[full] = (dims, F32 if len(dims) == 1 else BF16, words)
+    turns = [config["rope_theta"] ** (-2 * i / d) for i in range(d // 2)]
+    factors = []
+    for f in turns:  # Llama 3's
+        wave, original = 2 * math.pi / f, rope["original_max_position_embeddings"]
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        smooth = (original / wave - low) / (high - low)
+        factors.append(1 if wave < original / high else rope["factor"] if wave > original / low else
+                       1 / ((1 - smooth) / rope["factor"] + smooth))
+    g.tensors["rope_freqs.weight"] = ((d // 2,), F32, struct.pack("<%df" % (d // 2), *factors))
+    return g
+
+
+def test_a_directory_beside_a_gguf_model(program, tmp_path):
+    """What PEFT says of a Hugging Face directory is said of a GGUF file of that model, too."""
+    if not os.path.exists(LLAMA):
+        pytest.skip("no tiny models")
+    model, tokens = tmp_path / "model.gguf", os.path.join(LLAMA, "golden/tokens.i32")
+    as_gguf(LLAMA).write(model)
+    for adapter in ([], ["--lora", os.path.join(LLAMA, "adapter")]):
+        ours = logits(program, model, tmp_path, *adapter, tokens=tokens)
+        assert difference(ours, logits(program, LLAMA, tmp_path, *adapter, tokens=tokens)) < 3e-2
+    write_peft(tmp_path / "peft", pair("0.self_attn.q_norm", 192, 192, 1))
+    status, _, err = program("inspect", "-m", model, "--lora", tmp_path / "peft")
+    assert status == 1 and b"q_norm.lora_A.weight' is for no matrix of this model that can be adapted" in err
+
+
 def test_what_is_refused_of_directories(program, tmp_path):
     def refused(message, **config):
         write_peft(tmp_path / "peft", pair("0.self_attn.q_proj", 192, 192, 1), **config)
@@ -241,6 +300,19 @@ def test_what_is_refused_of_directories(program, tmp_path):
     (tmp_path / "peft" / "adapter_model.safetensors").unlink()
     status, _, err = program("inspect", "-m", LLAMA, "--lora", tmp_path / "peft")
     assert status == 1
+
+
+def test_every_policy_has_it(program, tmp_path):
+    """Also the one that guesses by a part of the weights: where everything is read, all say the same."""
+    if not os.path.exists(LLAMA):
+        pytest.skip("no tiny models")
+    model = make_model(tmp_path / "model")
+    args = ["run", "-m", model, "--raw", "-p", "a long text " * 30, "-n", 12, "--temp", 0, "--kv-budget", "100%", "--lora",
+            os.path.join(LLAMA, "adapter")]
+    full = program(*args, "--kv-policy", "full")
+    assert full[0] == 0 and len(full[1]) > 10
+    for policy in "infinigen", "infinigen-osdi24", "quest", "window":
+        assert program(*args, "--kv-policy", policy)[:2] == full[:2], policy
 
 
 def test_stored_tokens_are_not_shared_with_others(program, tmp_path):

@@ -148,6 +148,16 @@ static void models(void **state) {
     REFUSED(ig_model_open(&m, ctx, NULL, NULL, ERR));
     assert_null(m);
     REFUSED(ig_model_open(&m, NULL, TINY_LLAMA, NULL, ERR));
+    ig_model_options o = ig_model_defaults();
+    o.n_adapters = 1;
+    REFUSED(ig_model_open(&m, ctx, TINY_LLAMA, &o, ERR));
+    o.adapters = &(ig_adapter){NULL, 1};
+    REFUSED(ig_model_open(&m, ctx, TINY_LLAMA, &o, ERR));
+    o.adapters = &(ig_adapter){TINY_LLAMA "/adapter", NAN};
+    REFUSED(ig_model_open(&m, ctx, TINY_LLAMA, &o, ERR));
+    o.adapters = &(ig_adapter){TINY_LLAMA "/adapter", 1};
+    o.tokenizer_only = true;
+    REFUSED(ig_model_open(&m, ctx, TINY_LLAMA, &o, ERR));
     ig_model_close(NULL);
     ig_model_info info;
     memset(&info, 1, sizeof info);

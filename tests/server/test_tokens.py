@@ -51,6 +51,7 @@ def test_what_it_is(server):
     assert server.ask("/v1/models/served")[1] == models[0]
     assert server.ask("/v1/models/other")[0] == 404
     assert server.ask("/props")[1]["total_slots"] == 4
+    assert server.ask("/lora-adapters")[1] == []
     slots = server.ask("/slots")[1]
     assert len(slots) == 4 and not any(s["is_processing"] for s in slots)
     assert server.ask("/tokenize", {"content": "a", "model": "other"})[0] == 404
