@@ -36,7 +36,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           GraniteMoeConfig, GraniteMoeForCausalLM, MixtralConfig, MixtralForCausalLM,
                           OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
                           Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM,
-                          AfmoeConfig, AfmoeForCausalLM, Dots1Config, Dots1ForCausalLM, GemmaConfig,
+                          AfmoeConfig, AfmoeForCausalLM, CohereConfig, CohereForCausalLM, Cohere2Config,
+                          Cohere2ForCausalLM, Cohere2MoeConfig, Cohere2MoeForCausalLM, Dots1Config, Dots1ForCausalLM, GemmaConfig,
                           GemmaForCausalLM, SolarOpenConfig, SolarOpenForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Glm4Config, Glm4ForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM,
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
@@ -193,6 +194,22 @@ def build(name):
         cfg = Glm4Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3,
                          num_key_value_heads=1, head_dim=32, max_position_embeddings=256, rope_theta=10000.0)
         return Glm4ForCausalLM(cfg), torch.bfloat16
+    if name == "cohere":          # attention and feed-forward parts side by side, plain layer norms
+        cfg = CohereConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                           num_key_value_heads=4, max_position_embeddings=256, rope_theta=10000.0, logit_scale=4.0)
+        return CohereForCausalLM(cfg), torch.bfloat16
+    if name == "cohere2":         # the same with windows, and layers without one that do not rotate
+        cfg = Cohere2Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=5, num_attention_heads=4,
+                            num_key_value_heads=2, max_position_embeddings=256, rope_theta=10000.0, logit_scale=4.0,
+                            sliding_window=24)
+        return Cohere2ForCausalLM(cfg), torch.bfloat16
+    if name == "cohere2-moe":     # and with experts, averaged with one for all, behind a layer without any
+        cfg = Cohere2MoeConfig(**common, hidden_size=64, intermediate_size=48, num_hidden_layers=5, num_attention_heads=4,
+                               num_key_value_heads=2, head_dim=16, max_position_embeddings=256, rope_theta=10000.0,
+                               logit_scale=4.0, sliding_window=24, num_experts=6, num_experts_per_tok=2,
+                               num_shared_experts=1, expert_selection_fn="sigmoid", first_k_dense_replace=1,
+                               prefix_dense_intermediate_size=96)
+        return Cohere2MoeForCausalLM(cfg), torch.bfloat16
     if name == "exaone4":         # norms of parts, of heads, and layers without a window that do not rotate
         cfg = Exaone4Config(**common, hidden_size=96, intermediate_size=96, num_hidden_layers=4,
                             num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
@@ -622,7 +639,7 @@ def main(out, first_seed=1000, only=()):
              "solar-open",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
-             "deepseek2", "deepseek3", "glm4-lite"]
+             "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -40,6 +40,7 @@ static void derive_scales(ig_config *c) {
     if (c->residual_scale == 0) c->residual_scale = 1;
     if (c->logit_scale == 0) c->logit_scale = 1;
     if (c->expert_scale == 0) c->expert_scale = 1;
+    if (c->shared_scale == 0) c->shared_scale = 1;
     c->embed_scale /= c->residual_scale;
     c->inner_eps = c->norm_eps;
     c->norm_eps = (float)((double)c->norm_eps / (c->residual_scale * c->residual_scale));

@@ -12,13 +12,14 @@
 
 enum { IG_MAX_LAYERS = 512, IG_MAX_EXPERTS = 512 };
 
-typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER } ig_norm;
+typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER, IG_NORM_LAYER_UNBIASED } ig_norm;
 /* Where a layer's norms are. */
 typedef enum ig_norm_order {
     IG_NORMS_BEFORE,   /* of what attention and the feed-forward layer get */
     IG_NORMS_OF_SUMS,  /* of the state after each was added (OPT-350m); there is no final norm */
     IG_NORMS_AROUND,   /* of what both get, and of what they give before it is added (Gemma 3) */
     IG_NORMS_OF_PARTS, /* of what both give alone (OLMo 2) */
+    IG_NORMS_SHARED,   /* one of what both get, side by side: the state is what it was for both (Cohere) */
 } ig_norm_order;
 /* RMS norms of queries and keys. */
 typedef enum ig_head_norm {
@@ -84,10 +85,11 @@ typedef struct ig_config {
     ig_routing routing;                 /* with experts */
     int n_expert_groups, n_groups_used; /* experts are of the best groups alone; 0 or 1 group: of all */
     double expert_scale;                /* of all shares; 1: nothing */
-    bool has_attn_gate;                 /* sigmoids of one more projection multiply what attention gives (Trinity) */
-    bool is_gate_in_q;                  /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
-    bool are_keys_values;               /* where there is no window, values are what keys are made of (Gemma 4) */
-    bool norms_values;                  /* RMS norms of each head's values, without weights */
+    double shared_scale;  /* of what the feed-forward part for all tokens beside experts gives; 1: nothing */
+    bool has_attn_gate;   /* sigmoids of one more projection multiply what attention gives (Trinity) */
+    bool is_gate_in_q;    /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
+    bool are_keys_values; /* where there is no window, values are what keys are made of (Gemma 4) */
+    bool norms_values;    /* RMS norms of each head's values, without weights */
     /* The last layers, which have queries alone, and the keys and values of the last layer before them that has a
      * window, or none, as they do (Gemma 4 E2B). */
     int n_layers_sharing;
@@ -174,7 +176,7 @@ typedef double ig_rope_frequencies[IG_KV_DIMS / 2];
 
 /* Attention and the feed-forward layer get norms of the state; else the state itself. */
 static inline bool ig_config_norms_first(const ig_config *c) {
-    return c->norm_order == IG_NORMS_BEFORE || c->norm_order == IG_NORMS_AROUND;
+    return c->norm_order == IG_NORMS_BEFORE || c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_SHARED;
 }
 
 /* Of the widest feed-forward layer. */

@@ -435,11 +435,52 @@ static void read_smollm3(ig_section *r, ig_config *c) {
     read_no_window(r, c);
 }
 
+/* Attention and the feed-forward part side by side. */
+static void read_side_by_side(ig_section *r, ig_config *c) {
+    c->norm = IG_NORM_LAYER_UNBIASED;
+    c->norm_order = IG_NORMS_SHARED;
+    c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    c->logit_scale = 1 / ig_section_scale(r, "logit_scale", 1);
+}
+
+static void read_command_r(ig_section *r, ig_config *c) {
+    read_side_by_side(r, c);
+    read_no_window(r, c);
+}
+
+/* Layers without a window do not rotate. */
+static void read_cohere2(ig_section *r, ig_config *c) {
+    read_side_by_side(r, c);
+    ig_section_int(r, "attention.sliding_window", IG_MAX_CTX, -1);
+    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+}
+
+/* But the first ones, which have no experts, do. What experts give is averaged with what one for all tokens does. */
+static void read_cohere2moe(ig_section *r, ig_config *c) {
+    float rms_eps = c->norm_eps;
+    int n_plain = read_n_plain(r, c);
+    read_later_experts(r, c, n_plain);
+    read_cohere2(r, c);
+    if (rms_eps > 0) c->norm = IG_NORM_RMS, c->norm_eps = rms_eps;
+    for (int l = 0; l < n_plain; l++) c->rope_set[l] = IG_ROPE_MAIN;
+    if (c->d_ff_shared) c->shared_scale = 0.5, c->expert_scale *= 0.5;
+}
+
 /* ---- the table -------------------------------------------------------------------------------- */
 
 static const ig_gguf_family families[] = {
     {"afmoe", IG_ROPE_HALF, read_afmoe, {LATER_EXPERT_KEYS}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
+    {"cohere2",
+     IG_ROPE_ADJACENT,
+     read_cohere2,
+     {"attention.layer_norm_epsilon", "attention.sliding_window_pattern", "logit_scale"}},
+    {"cohere2moe",
+     IG_ROPE_ADJACENT,
+     read_cohere2moe,
+     {LATER_EXPERT_KEYS, "attention.layer_norm_epsilon", "attention.sliding_window_pattern",
+      "expert_shared_feed_forward_length", "logit_scale"}},
+    {"command-r", IG_ROPE_ADJACENT, read_command_r, {"attention.layer_norm_epsilon", "logit_scale"}},
     {"deepseek2",
      IG_ROPE_ADJACENT,
      ig_gguf_read_deepseek2,

@@ -247,17 +247,12 @@ static void read_granite_swa(ig_hf_reader *r, ig_config *c) {
     }
 }
 
-/* Hunyuan 3; its first layers, which have no experts, are stated one by one. */
-static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
+/* How many of the first layers have no experts, if each layer is stated. */
+static int read_n_plain(ig_hf_reader *r, const ig_config *c, int absent) {
     const json_t *kinds = ig_hf_get(r->root, "mlp_layer_types");
-    c->norm_eps = 1e-5f;
-    c->n_kv_heads = 8;
-    c->head_dim = 128;
-    c->head_norm = IG_HEAD_NORM_EACH;
-    ig_hf_read_llama(r, c);
+    int n_plain = absent;
     if (kinds && json_array_size(kinds) < (size_t)c->n_layers)
         ig_hf_fail_kind(r, "mlp_layer_types", "a list with one item per layer");
-    int n_plain = 1;
     for (int l = 0, is_dense = 1; kinds && l < c->n_layers && !r->status; l++) {
         const char *kind = json_string_value(json_array_get(kinds, (size_t)l));
         bool goes_on = is_dense && kind && strcmp(kind, "dense") == 0;
@@ -265,6 +260,17 @@ static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
         if (is_dense && !goes_on) n_plain = l;
         is_dense = goes_on;
     }
+    return n_plain;
+}
+
+/* Hunyuan 3. */
+static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    ig_hf_read_llama(r, c);
+    int n_plain = read_n_plain(r, c, 1);
     ig_config_set_plain_layers(c, n_plain);
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
@@ -467,6 +473,57 @@ static void read_olmo3(ig_hf_reader *r, ig_config *c) {
     read_local_layers(r, c, 4, IG_ROPE_LOCAL, IG_ROPE_MAIN);
 }
 
+/* Command R, Aya: attention and the feed-forward part side by side. */
+static void read_cohere(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = (float)ig_hf_number(r, r->root, "layer_norm_eps", 1e-5);
+    c->tied = true;
+    ig_hf_read_llama(r, c);
+    c->norm = IG_NORM_LAYER_UNBIASED;
+    c->norm_order = IG_NORMS_SHARED;
+    c->rope = IG_ROPE_ADJACENT;
+    c->logit_scale = 1 / ig_hf_scale(r, "logit_scale", 0.0625);
+}
+
+/* Command R7B, Command A: layers without a window do not rotate. */
+static void read_cohere2(ig_hf_reader *r, ig_config *c) {
+    read_cohere(r, c);
+    bool is_listed = ig_hf_get(r->root, "layer_types") != NULL;
+    int pattern = is_listed ? 1 : ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 4);
+    read_local_layers(r, c, pattern, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+    const json_t *window = json_object_get(r->root, "sliding_window");
+    if (json_is_null(window)) ig_hf_refuse(r, "sliding_window", "null");
+}
+
+/* North. The first layers have none, and rotate in any case. What experts give is averaged with
+ * what one for all tokens does. */
+static void read_cohere2_moe(ig_hf_reader *r, ig_config *c) {
+    int first = ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, 0);
+    c->head_dim = 128;
+    read_cohere2(r, c);
+    if (!ig_hf_get(r->root, "layer_types")) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
+    if (ig_hf_get(r->root, "rms_norm_eps")) c->norm = IG_NORM_RMS;
+    int n_plain = read_n_plain(r, c, first);
+    if (n_plain) ig_hf_size(r, &c->d_ff, "prefix_dense_intermediate_size", IG_MAX_WIDTH);
+    ig_config_set_plain_layers(c, n_plain);
+    bool rotate = ig_hf_int(r, r->root, "prefix_dense_sliding_window_pattern", IG_MAX_LAYERS, 1) == 1;
+    for (int l = 0; l < n_plain && rotate; l++) c->rope_set[l] = IG_ROPE_MAIN;
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    ig_hf_read_experts(r, c, "intermediate_size", 2);
+    read_shared(r, c, "num_shared_experts", 0);
+    const char *how = ig_hf_text(r, r->root, "shared_expert_combination_strategy", "average");
+    if (c->d_ff_shared && strcmp(how, "average") == 0)
+        c->expert_scale = c->shared_scale = 0.5;
+    else if (strcmp(how, "average") != 0 && strcmp(how, "sum") != 0)
+        ig_hf_refuse(r, "shared_expert_combination_strategy", how);
+    const char *scores = ig_hf_text(r, r->root, "expert_selection_fn", "softmax");
+    if (strcmp(scores, "sigmoid") == 0) {
+        c->routing = IG_ROUTING_SIGMOID;
+        c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    } else if (strcmp(scores, "softmax") != 0) {
+        ig_hf_refuse(r, "expert_selection_fn", scores);
+    }
+}
+
 static void read_opt(ig_hf_reader *r, ig_config *c) {
     c->d_ff = ig_hf_int(r, r->root, "ffn_dim", IG_MAX_WIDTH, IG_HF_ABSENT);
     c->d_embed = ig_hf_int(r, r->root, "word_embed_proj_dim", IG_MAX_WIDTH, 0);
@@ -495,6 +552,9 @@ static const ig_config nemotron_sizes = {.n_layers = 1};
 
 static const ig_hf_family families[] = {
     {"afmoe", read_afmoe, {"num_experts", "num_local_experts"}, NULL},
+    {"cohere", read_cohere, {NULL}, NULL},
+    {"cohere2", read_cohere2, {NULL}, NULL},
+    {"cohere2_moe", read_cohere2_moe, {"num_experts", "num_local_experts"}, NULL},
     {"deepseek_v2", ig_hf_read_deepseek_v2, {"num_experts", "num_local_experts"}, NULL},
     {"deepseek_v3", ig_hf_read_deepseek_v3, {"num_experts", "num_local_experts"}, NULL},
     {"dots1", read_dots1, {"num_experts", "num_local_experts"}, NULL},

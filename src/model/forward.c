@@ -361,8 +361,13 @@ static ig_status enter(forward *f, const ig_layer *w, float *in, ig_error *err) 
     return status;
 }
 
-/* And what it ends with: b->y joins the state. */
+/* And what it ends with: b->y joins the state, or waits for what the feed-forward part makes of the same state. */
 static void leave(const forward *f, const ig_layer *w, const char *where) {
+    size_t at = (size_t)f->step.first_row * (size_t)f->c->d_model, n = (size_t)f->n_rows * (size_t)f->c->d_model - at;
+    if (f->b->beside) {
+        f->dev->ops->copy(f->dev, f->b->beside + at, f->b->y + at, n * sizeof *f->b->y);
+        return;
+    }
     add_part(f, &w->attn_norm_after, &w->attn_norm);
     ig_forward_check_state(f, where);
     ig_step_lap(&f->b->rows, IG_STEP_OTHER);
@@ -412,9 +417,10 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     if (status) return status;
     ig_step_lap(&b->rows, IG_STEP_FFN);
     tap(f, IG_TAP_FFN);
+    size_t at = (size_t)f->step.first_row * (size_t)f->c->d_model, n = (size_t)f->n_rows * (size_t)f->c->d_model - at;
+    if (b->beside) f->dev->ops->add(f->dev, b->h + at, b->beside + at, n);
     add_part(f, &w->ffn_norm_after, &w->ffn_norm);
     if (w->input_gate.w) add_input(f, w);
-    size_t at = (size_t)f->step.first_row * (size_t)f->c->d_model, n = (size_t)f->n_rows * (size_t)f->c->d_model - at;
     if (w->scale != 1) f->dev->ops->scale(f->dev, b->h + at, w->scale, n);
     ig_forward_check_state(f, "after the feed-forward part of layer");
     ig_step_lap(&b->rows, IG_STEP_OTHER);

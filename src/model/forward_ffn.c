@@ -129,7 +129,7 @@ static ig_status feed_beside(const forward *f, const ig_layer *w, float *x, ig_e
 /* A mixture of experts: of each row those that the router chooses. */
 static ig_status feed_experts(const forward *f, const ig_layer *w, float *x, ig_error *err) {
     ig_routes *r = &f->b->routes;
-    size_t d = (size_t)f->c->d_model, first = (size_t)f->step.first_row;
+    size_t d = (size_t)f->c->d_model, first = (size_t)f->step.first_row, n = ((size_t)f->n_rows - first) * d;
     bool is_gated = w->shared_gate.w != NULL, is_beside = w->router_norm.w != NULL;
     if (is_beside) ig_forward_normalise(f, f->b->y, f->b->h, &w->router_norm);
     ig_forward_apply(f, r->scores.dev, &w->router, is_beside ? f->b->y : x);
@@ -144,7 +144,8 @@ static ig_status feed_experts(const forward *f, const ig_layer *w, float *x, ig_
     if (w->shared.up.w && !is_gated)
         feed_forward(f, &w->shared, x);
     else
-        f->dev->ops->clear(f->dev, f->b->y + first * d, ((size_t)f->n_rows - first) * d * sizeof(float));
+        f->dev->ops->clear(f->dev, f->b->y + first * d, n * sizeof(float));
+    if (f->c->shared_scale != 1) f->dev->ops->scale(f->dev, f->b->y + first * d, (float)f->c->shared_scale, n);
     if (is_gated) run_expert(f, &w->shared, x, r->all + first, r->shared.host + first, f->n_rows - (int)first);
     return run_chosen(f, w, x, err);
 }

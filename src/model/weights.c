@@ -348,7 +348,10 @@ static void bind_layer(ig_binder *b, ig_layer *l, int i) {
     else
         bind_attention(b, l, i, first);
     if (c->has_no_ffn[i]) return;
-    if (are_before) l->ffn_norm = ig_bind_norm(b, n->ffn_norm, second, 1);
+    if (c->norm_order == IG_NORMS_SHARED)
+        l->ffn_norm = l->attn_norm;
+    else if (are_before)
+        l->ffn_norm = ig_bind_norm(b, n->ffn_norm, second, 1);
     if (are_after) l->ffn_norm_after = ig_bind_norm(b, n->ffn_norm_after, second, 1);
     bind_experts(b, l, second);
 }

@@ -32,6 +32,8 @@
     " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 /* Groups of three digits from the end of a number, so that the first one may have fewer. */
 #define DIGITS_FROM_END "(?<!\\p{N})\\p{N}{1,2}(?=(?:\\p{N}{3})*+(?!\\p{N}))|\\p{N}{3}"
+/* The same of numbers behind which no letter stands, "\\d{1,3}(?=(?:\\d{3})*\\b)": others are left whole. */
+#define DIGITS_OF_WORDS "(?<!\\d)\\d++\\B(*SKIP)(*F)|(?<!\\d)\\d{1,3}(?=(?:\\d{3})*+\\b)|\\d{3}"
 #define ASIAN                                                                       \
     "[\\x{4e00}-\\x{9fff}\\x{3400}-\\x{4dbf}\\x{8c48}-\\x{faff}\\x{3040}-\\x{309f}" \
     "\\x{30a0}-\\x{30ff}\\x{ff65}-\\x{ff9f}\\x{2f00}-\\x{2fdf}\\x{e40}-\\x{e7f}"    \
@@ -90,6 +92,7 @@ static const struct known {
     {"deepseek-v3 hunyuan-dense", 0, {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}},
     {"seed-coder", 0, {SEED_CODER}},
     {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {GPT4O}},
+    {"tiny_aya cohere2moe", 0, {DIGITS_OF_WORDS, GPT4O}},
     {"tekken", IGNORE_MERGES | ADD_BOS, {TEKKEN}},
     {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
     {"default", 0, {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},

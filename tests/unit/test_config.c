@@ -213,6 +213,12 @@ static void reads_others(void **state) {
     assert_true(c.window[1] == 0 && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.norm_eps == 1e-5f);
     c = from_json("{\"model_type\":\"exaone4\"," LLAMA ",\"sliding_window\":null,\"sliding_window_pattern\":null}");
     assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN && c.rope_set[2] == IG_ROPE_MAIN);
+    c = from_json("{\"model_type\":\"cohere\"," LLAMA ",\"logit_scale\":0.25}");
+    assert_true(c.norm == IG_NORM_LAYER_UNBIASED && c.norm_order == IG_NORMS_SHARED && c.rope == IG_ROPE_ADJACENT);
+    assert_true(c.tied && c.logit_scale == 4 && c.window[0] == 0 && c.norm_eps == 1e-5f);
+    c = from_json("{\"model_type\":\"cohere2\"," LLAMA ",\"sliding_window\":9,\"sliding_window_pattern\":2}");
+    assert_true(c.window[0] == 9 && c.rope_set[0] == IG_ROPE_MAIN && c.logit_scale == 16);
+    assert_true(c.window[1] == 0 && c.rope_set[1] == IG_ROPE_LEFT_OUT);
     c = from_json("{\"model_type\":\"glm4\"," LLAMA "}");
     assert_true(c.rope == IG_ROPE_ADJACENT && c.head_dim == 128 && c.n_rot == 64 && c.n_kv_heads == 2);
     assert_true(c.norm_order == IG_NORMS_AROUND && c.is_gate_up_fused && !c.is_qkv_fused);

@@ -245,6 +245,13 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.window[2] == 16 && c.rope_set[2] == IG_ROPE_MAIN);
     assert_true(c.window[3] == 0 && c.rope_set[3] == IG_ROPE_LEFT_OUT);
 
+    t = tiny_as("command-r");
+    tiny_f32(&t, "command-r.attention.layer_norm_epsilon", 1e-5f);
+    tiny_f32(&t, "command-r.logit_scale", 0.0625f);
+    c = from_tiny(&t);
+    assert_true(c.norm == IG_NORM_LAYER_UNBIASED && c.norm_order == IG_NORMS_SHARED && c.logit_scale == 16);
+    assert_true(c.norm_eps == 1e-5f && c.rope == IG_ROPE_ADJACENT);
+
     t = tiny_as("glm4");
     c = from_tiny(&t);
     assert_true(c.norm_order == IG_NORMS_AROUND && c.is_gate_up_fused && !c.is_qkv_fused);

@@ -73,6 +73,9 @@ static void test_known(void **state) {
         {"gpt-4o", "camelCase HTTPServer's x/y 1234", "camel|Case| HTTPServer's| x|/y| |123|4"},
         {"gpt-4o", "it'S x'\xc5\xbf \xc7\x85z A\xe4\xb8\xad//\n b",
          "it'S| x'\xc5\xbf| \xc7\x85z| A\xe4\xb8\xad|//\n| b"},
+        {"tiny_aya", "1234567 x12 1234b5 123456!", "1|234|567| x|12| |123|4|b|5| |123|456|!"},
+        {"cohere2moe", "12_3456 1.23456 \xef\xbc\x91\xef\xbc\x92\xef\xbc\x93\xef\xbc\x94 12\xc3\xa9",
+         "12|_|3|456| |1|.|23|456| |\xef\xbc\x91|\xef\xbc\x92\xef\xbc\x93\xef\xbc\x94| |12|\xc3\xa9"},
         {"tekken", "camelCase HTTPServer x/y", "camel|Case| HTTPServer| x|/y"},
         {"default", "a=b 12345 c", "a|=|b| |123|45| c"},
         {"deepseek-llm", "It's  x+y 123a.\n z  ", "It|'|s| | x|+|y| |123|a|.|\n| z|  "},
@@ -100,9 +103,9 @@ static void test_unknown_name(void **state) {
 /* Random Unicode text loses nothing under any known expression. */
 static void test_nothing_lost(void **state) {
     (void)state;
-    static const char *const names[] = {"gpt-2",  "smollm",  "llama-bpe",  "qwen2",       "tekken",
-                                        "gpt-4o", "falcon",  "default",    "deepseek-v3", "qwen35",
-                                        "afmoe",  "mellum2", "seed-coder", "deepseek-llm"};
+    static const char *const names[] = {"gpt-2",  "smollm",  "llama-bpe",  "qwen2",        "tekken",
+                                        "gpt-4o", "falcon",  "default",    "deepseek-v3",  "qwen35",
+                                        "afmoe",  "mellum2", "seed-coder", "deepseek-llm", "tiny_aya"};
     static const uint32_t bases[] = {0, 0x20, 0x41, 0x80, 0x300, 0x2000, 0x3000, 0x4e00, 0x1f600};
     ig_random random = {1};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
