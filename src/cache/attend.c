@@ -180,6 +180,7 @@ ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view 
                           .prompt = seg->dense,
                           .window = step->window[step->layer],
                           .sink_scores = step->sink_scores ? step->sink_scores[step->layer] : NULL,
+                          .cap = step->cap,
                           .views = views};
 }
 

@@ -146,6 +146,7 @@ typedef struct ig_step {
     ig_head_shape heads;             /* of `layer` */
     const int *window;               /* [n_layers] 0: none */
     const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none */
+    float cap;                       /* as in ig_attention */
     ig_step_scratch *x;
     ig_segment *segments;
     int n_segments, n_rows;

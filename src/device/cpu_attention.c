@@ -166,10 +166,11 @@ static void start_step(const attend_job *j, tile *t, const ig_kv_view *view, int
     t->direct = !j->jobs->prompt && k->packed_scores[view->type];
     if (t->direct) {
         k->packed_scores[view->type](t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->packed_k, n);
-        return;
+    } else {
+        unpack(j, t, view, t->packed_k, n);
+        k->attn_scores(t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->k, n);
     }
-    unpack(j, t, view, t->packed_k, n);
-    k->attn_scores(t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->k, n);
+    ig_cap_scores(k, j->jobs->cap, t->scores, IG_TILE_KEYS, rows, n);
 }
 
 static void finish_step(const attend_job *j, tile *t, const ig_kv_view *view, int n, int rows) {
@@ -229,6 +230,9 @@ static void prefill_steps(const attend_job *j, tile *t, int head, int first, int
         finish_step(j, t, view, n, rows);
     }
 }
+
+/* Whether the level's own kernels for prompts are used, which know no cap. */
+static bool has_prompt_kernels(const attend_job *j) { return j->d->k->prompt_bytes && !(j->jobs->cap > 0); }
 
 /* Where the chunk of a head that begins at row `begin` of the view lies, of this round. */
 static uint8_t *chunk_at(const attend_job *j, int head, int begin) {
@@ -305,7 +309,7 @@ static void prefill_task(void *arg, int task, int thread) {
         move_state(&t, carry, rows, d, false);
     if (a->window && begin < unseen) begin = unseen / IG_TILE_KEYS * IG_TILE_KEYS;
     if (end > j->end) end = j->end;
-    (j->d->k->prompt_bytes ? prompt_steps : prefill_steps)(j, &t, head, first, rows, begin, end);
+    (has_prompt_kernels(j) ? prompt_steps : prefill_steps)(j, &t, head, first, rows, begin, end);
     if (j->end < a->views->n)
         move_state(&t, carry, rows, d, true);
     else
@@ -317,7 +321,7 @@ static void prefill_task(void *arg, int task, int thread) {
 static int choose_tile(const attend_job *j) {
     int all = j->jobs->n_tokens * j->group, tasks = 4 * j->d->n_threads;
     int rows = (all * j->shape->n_kv_heads / tasks + IG_PROMPT_BLOCK - 1) / IG_PROMPT_BLOCK * IG_PROMPT_BLOCK;
-    if (!j->d->k->prompt_bytes || rows > IG_TILE_ROWS) return IG_TILE_ROWS;
+    if (!has_prompt_kernels(j) || rows > IG_TILE_ROWS) return IG_TILE_ROWS;
     return rows > IG_PROMPT_BLOCK ? rows : IG_PROMPT_BLOCK;
 }
 
@@ -332,11 +336,11 @@ static void attend_prompt(attend_job *j) {
     j->is_first = !in_order || first == 0;
     j->tile_rows = choose_tile(j);
     int n_tiles = (a->n_tokens * j->group + j->tile_rows - 1) / j->tile_rows;
-    int each = j->d->k->prompt_bytes ? ROUND_ROWS : last - first;
+    int each = has_prompt_kernels(j) ? ROUND_ROWS : last - first;
     for (j->begin = first; j->begin < last; j->begin = j->end, j->is_first = false) {
         j->end = last - j->begin < each ? last : j->begin + each;
         int n_chunks = (j->end - j->begin + IG_TILE_KEYS - 1) / IG_TILE_KEYS;
-        if (j->d->k->prompt_bytes) ig_pool_run(j->d->pool, n_chunks * heads, chunk_task, j);
+        if (has_prompt_kernels(j)) ig_pool_run(j->d->pool, n_chunks * heads, chunk_task, j);
         ig_pool_run(j->d->pool, n_tiles * heads, prefill_task, j);
     }
 }

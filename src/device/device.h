@@ -136,6 +136,7 @@ typedef struct ig_attention {
     /* [n_heads] of a learned sink of each query head: an entry of no token, without a value, that all queries see
      * (gpt-oss); NULL: there is none */
     const float *sink_scores;
+    float cap;               /* scores x become cap * tanh(x / cap) before softmax, of the host alone; 0: they do not */
     const ig_kv_view *views; /* [n_kv_heads] */
     ig_attend_rows rows;
     float *carry;   /* of several calls */

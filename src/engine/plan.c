@@ -263,6 +263,7 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
                                   .head_dim = c->head_dim,
                                   .n_ctx = p->o.n_ctx,
                                   .scale = (float)c->attn_scale,
+                                  .cap = (float)c->score_cap,
                                   .window = c->window,
                                   .local = heads.local,
                                   .sink_scores = m->weights.sink_scores,

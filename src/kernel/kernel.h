@@ -264,6 +264,16 @@ typedef struct ig_kernels {
     int (*list_above)(int32_t *list, const float *x, int first, int n, float t);
 } ig_kernels;
 
+/* Scores x, n of each of n_rows, become cap * tanh(x / cap); cap 0: they stay as they are (Gemma 2). */
+static inline void ig_cap_scores(const ig_kernels *k, float cap, float *scores, size_t stride, int n_rows, int n) {
+    for (int r = 0; r < n_rows && cap > 0; r++) {
+        float *row = scores + (size_t)r * stride;
+        for (int i = 0; i < n; i++) row[i] /= cap;
+        k->tanh(row, n);
+        for (int i = 0; i < n; i++) row[i] *= cap;
+    }
+}
+
 /* The table for a level, or for the best if the CPU has not that one; never fails, lives for ever. */
 const ig_kernels *ig_kernels_get(ig_cpu_level level);
 /* The form a weight type wants of few columns, and of many where many_act does not say otherwise. */

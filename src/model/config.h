@@ -123,6 +123,7 @@ typedef struct ig_config {
     int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
     double attn_scale;         /* of scores; 1 / sqrt(head_dim) unless stated */
+    double score_cap;          /* scores x become cap * tanh(x / cap); 0: they do not */
     ig_latent_shape latent;    /* rows are [n_rot of a key that rotates][kv_rank of the latent] */
     /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4, LFM2); the others are numbered by themselves
      * where keys and values are concerned. */

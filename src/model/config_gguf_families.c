@@ -126,6 +126,17 @@ static void read_gemma(ig_section *r, ig_config *c) {
     read_no_window(r, c);
 }
 
+static void read_gemma2(ig_section *r, ig_config *c) {
+    enum { LAYERS_27B = 46 }; /* the one size whose scores have another scale, which no key states */
+    c->norm_order = IG_NORMS_AROUND;
+    c->activation = IG_GELU_GATED;
+    c->embed_scale = sqrt((double)c->d_model);
+    if (c->n_layers == LAYERS_27B) c->attn_scale = 1 / sqrt((double)c->d_model / c->n_heads);
+    c->score_cap = ig_section_scale(r, "attn_logit_softcapping", 50);
+    c->logit_cap = ig_section_scale(r, "final_logit_softcapping", 30);
+    read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
+}
+
 static void read_gemma3(ig_section *r, ig_config *c) {
     enum { LAYERS_27B = 62 }; /* the one size whose scores have another scale, which no key states */
     c->norm_order = IG_NORMS_AROUND;
@@ -496,6 +507,10 @@ static const ig_gguf_family families[] = {
       "interleave_moe_layer_step", "leading_dense_block_count"}},
     {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
     {"gemma", IG_ROPE_HALF, read_gemma, {NULL}},
+    {"gemma2",
+     IG_ROPE_HALF,
+     read_gemma2,
+     {"attention.sliding_window_pattern", "attn_logit_softcapping", "final_logit_softcapping"}},
     {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
     {"gemma4",
      IG_ROPE_HALF,

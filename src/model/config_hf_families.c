@@ -429,7 +429,7 @@ static const char gelu[] = "gelu_pytorch_tanh";
 static void read_gemma(ig_hf_reader *r, ig_config *c) {
     c->norm_offset = 1;
     c->activation = IG_GELU_GATED;
-    c->n_kv_heads = 16;
+    if (!c->n_kv_heads) c->n_kv_heads = 16;
     c->head_dim = 256;
     c->tied = true;
     ig_hf_read_llama(r, c);
@@ -457,6 +457,16 @@ static void read_gemma3(ig_hf_reader *r, ig_config *c) {
     const char *act = ig_hf_text(r, r->root, "hidden_activation", gelu);
     if (strcmp(act, gelu) != 0) ig_hf_refuse(r, "hidden_activation", act);
     if (ig_hf_bool(r, "use_bidirectional_attention", false)) ig_hf_refuse(r, "use_bidirectional_attention", "true");
+}
+
+static void read_gemma2(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = 4;
+    read_gemma(r, c);
+    c->norm_order = IG_NORMS_AROUND;
+    c->attn_scale = 1 / sqrt(ig_hf_scale(r, "query_pre_attn_scalar", 256));
+    c->score_cap = ig_hf_scale(r, "attn_logit_softcapping", 50);
+    c->logit_cap = ig_hf_scale(r, "final_logit_softcapping", 30);
+    read_local_layers(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
 }
 
 static void read_olmo2(ig_hf_reader *r, ig_config *c) {
@@ -562,6 +572,7 @@ static const ig_hf_family families[] = {
     {"ernie4_5_moe", read_ernie4_5_moe, {NULL}, NULL},
     {"exaone4", read_exaone4, {NULL}, NULL},
     {"gemma", read_gemma, {NULL}, NULL},
+    {"gemma2", read_gemma2, {"attn_logit_softcapping", "final_logit_softcapping"}, NULL},
     {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
     {"gemma4_text", ig_hf_read_gemma4, {"final_logit_softcapping", "num_experts"}, &ig_hf_gemma4_sizes},
     {"gemma4_unified_text", ig_hf_read_gemma4, {"final_logit_softcapping"}, &ig_hf_gemma4_sizes},

@@ -503,6 +503,7 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
                        .layers = &layers,
                        .window = f.c->window,
                        .sink_scores = m->weights.sink_scores,
+                       .cap = (float)m->config.score_cap,
                        .x = &b->rows,
                        .segments = b->segments,
                        .n_segments = n_segments,

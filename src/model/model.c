@@ -215,6 +215,9 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     if (c->n_recurrent && !m->ctx->device->ops->recur && !m->ctx->device->ops->is_plan)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: layers with a recurrence are not computed on %s", m->path,
                        m->ctx->device_name);
+    if (c->score_cap > 0 && !m->ctx->device->ops->is_host)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: a cap on scores is not computed on %s", m->path,
+                       m->ctx->device_name);
     s = copy_adapters(m, o, err);
     if (!s) s = bind_weights(m, err);
     if (s) return s;

@@ -283,6 +283,7 @@ static const struct {
 } families[] = {
     {"afmoe", name_afmoe},
     {"ernie4_5_moe", name_ernie4_5_moe},
+    {"gemma2", name_gemma3},
     {"gemma3_text", name_gemma3},
     {"gemma4_text", name_gemma4},
     {"gemma4_unified_text", name_gemma4},

@@ -95,6 +95,7 @@ void ig_choice_part(const ig_choosing *x, int part, int *begin, int *end) {
 void ig_chooser_scored(const ig_policy *p, const ig_choosing *x, const ig_choice_scratch *s, int part) {
     int group = group_of(p), begin, end;
     ig_choice_part(x, part, &begin, &end);
+    ig_cap_scores(p->shape.kernels, p->shape.cap, s->scores + begin, s->stride, group, end - begin);
     for (int g = 0; g < group && !x->e.slot; g++) {
         size_t at = (size_t)part * (size_t)group + (size_t)g;
         s->top[at] = -INFINITY, s->total[at] = 0;

@@ -375,6 +375,7 @@ static void score_entries(const osdi24_policy *p, int layer, int head, const flo
         for (int i = 0; i < m; i++) row[i] = partial_at(p, layer, head, slot_of(e, begin + i));
         s->kernels->attn_scores(scores + begin, 0, narrow, 1, p->width, s->scale, row, m);
     }
+    ig_cap_scores(s->kernels, s->cap, scores, 0, 1, n);
     for (int i = 0; i < n; i++) {
         float x = scores[i] > -limit ? scores[i] : -limit;
         scores[i] = x < limit ? x : limit;

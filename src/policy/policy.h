@@ -19,7 +19,7 @@
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
     int n_slots;         /* most slots of a KV head in layers that are not dense; 0: n_ctx */
-    float scale;         /* of the scores, before softmax */
+    float scale, cap;    /* of the scores, before softmax; cap as in ig_attention */
     int n_ahead;         /* decode steps that may be taken back at once, beside one that fails */
     int n_query_in;      /* width of the layer's input that queries are a linear map of; 0: of none (RoPE) */
     int block_tokens;    /* consecutive slots that the store moves together, a power of two */

@@ -89,6 +89,7 @@ static void weigh_pages(const quest_policy *p, int layer, int head, const float 
         for (int i = 0; i < n; i++) page[i] = ig_unit_table_at(&p->bounds, of, first + i);
         s->kernels->attn_scores(bounds + first, (size_t)pages, parts, group, 2 * d, s->scale, page, n);
     }
+    ig_cap_scores(s->kernels, s->cap, bounds, (size_t)pages, group, pages);
     memset(weights, 0, (size_t)pages * sizeof *weights);
     for (int g = 0; g < group; g++) s->kernels->softmax_add(weights, bounds + (size_t)g * (size_t)pages, pages);
 }

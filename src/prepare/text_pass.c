@@ -12,6 +12,7 @@ ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, in
                               .head_dim = c->head_dim,
                               .n_ctx = n_tokens,
                               .scale = (float)c->attn_scale,
+                              .cap = (float)c->score_cap,
                               .window = c->window,
                               .kernels = ig_kernels_get(m->ctx->level),
                               .device = m->ctx->device};

@@ -351,6 +351,7 @@ int main(void) {
         MODEL("ernie4_5-moe"),
         MODEL("glm4"),
         MODEL("cohere"),
+        MODEL("gemma2"),
         MODEL("cohere2"),
         MODEL("cohere2-moe"),
         MODEL("exaone4"),
@@ -362,6 +363,8 @@ int main(void) {
         MODEL("qwen3.5-moe"),
         MODEL("qwen3-next"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
+        {"gemma2 estimates", check_estimates, NULL, NULL, "gemma2"},
+        {"gemma2 audit", check_audit, NULL, NULL, "gemma2"},
         {"gpt-oss audit", check_audit, NULL, NULL, "gpt-oss"},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,6 +213,10 @@ static void reads_others(void **state) {
     assert_true(c.window[1] == 0 && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.norm_eps == 1e-5f);
     c = from_json("{\"model_type\":\"exaone4\"," LLAMA ",\"sliding_window\":null,\"sliding_window_pattern\":null}");
     assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN && c.rope_set[2] == IG_ROPE_MAIN);
+    c = from_json("{\"model_type\":\"gemma2\"," LLAMA
+                  ",\"num_key_value_heads\":2,\"sliding_window\":9,\"final_logit_softcapping\":20}");
+    assert_true(c.score_cap == 50 && c.logit_cap == 20 && c.norm_order == IG_NORMS_AROUND && c.norm_offset == 1);
+    assert_true(c.window[0] == 9 && c.window[1] == 0 && c.attn_scale == 1 / 16.0 && c.activation == IG_GELU_GATED);
     c = from_json("{\"model_type\":\"cohere\"," LLAMA ",\"logit_scale\":0.25}");
     assert_true(c.norm == IG_NORM_LAYER_UNBIASED && c.norm_order == IG_NORMS_SHARED && c.rope == IG_ROPE_ADJACENT);
     assert_true(c.tied && c.logit_scale == 4 && c.window[0] == 0 && c.norm_eps == 1e-5f);

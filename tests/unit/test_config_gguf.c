@@ -245,6 +245,12 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.window[2] == 16 && c.rope_set[2] == IG_ROPE_MAIN);
     assert_true(c.window[3] == 0 && c.rope_set[3] == IG_ROPE_LEFT_OUT);
 
+    t = tiny_as("gemma2");
+    tiny_u32(&t, "gemma2.attention.sliding_window", 16);
+    tiny_f32(&t, "gemma2.attn_logit_softcapping", 25);
+    c = from_tiny(&t);
+    assert_true(c.score_cap == 25 && c.logit_cap == 30 && c.norm_order == IG_NORMS_AROUND && c.norm_offset == 0);
+    assert_true(c.window[0] == 16 && c.activation == IG_GELU_GATED);
     t = tiny_as("command-r");
     tiny_f32(&t, "command-r.attention.layer_norm_epsilon", 1e-5f);
     tiny_f32(&t, "command-r.logit_scale", 0.0625f);
