@@ -37,7 +37,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
                           Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM,
                           AfmoeConfig, AfmoeForCausalLM, CohereConfig, CohereForCausalLM, Cohere2Config,
-                          Cohere2ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Cohere2MoeConfig, Cohere2MoeForCausalLM, Dots1Config, Dots1ForCausalLM, GemmaConfig,
+                          Cohere2ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Mistral4Config,
+                          Mistral4ForCausalLM, Cohere2MoeConfig, Cohere2MoeForCausalLM, Dots1Config, Dots1ForCausalLM, GemmaConfig,
                           GemmaForCausalLM, SolarOpenConfig, SolarOpenForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Glm4Config, Glm4ForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM,
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
@@ -215,6 +216,15 @@ def build(name):
                            num_key_value_heads=2, head_dim=16, max_position_embeddings=256, sliding_window=24,
                            query_pre_attn_scalar=20, attn_logit_softcapping=1.0, final_logit_softcapping=20.0)
         return Gemma2ForCausalLM(cfg), torch.bfloat16
+    if name == "mistral4":        # latents with experts, and queries that grow
+        cfg = Mistral4Config(**common, hidden_size=64, intermediate_size=96, moe_intermediate_size=48, num_hidden_layers=3,
+                             num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1, n_routed_experts=6,
+                             kv_lora_rank=48, q_lora_rank=40, qk_rope_head_dim=16, v_head_dim=32, qk_nope_head_dim=24,
+                             num_experts_per_tok=2, max_position_embeddings=1024,
+                             rope_parameters=dict(type="yarn", rope_type="yarn", rope_theta=10000.0, factor=64.0,
+                                                  original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
+                                                  mscale_all_dim=1.0, mscale=1.0, llama_4_scaling_beta=0.5))
+        return Mistral4ForCausalLM(cfg), torch.bfloat16
     if name == "exaone4":         # norms of parts, of heads, and layers without a window that do not rotate
         cfg = Exaone4Config(**common, hidden_size=96, intermediate_size=96, num_hidden_layers=4,
                             num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
@@ -644,7 +654,7 @@ def main(out, first_seed=1000, only=()):
              "solar-open",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
-             "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2"]
+             "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -656,7 +666,7 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    is_head = (p_name.startswith("lm_head") if name == "gpt-oss" else
+                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "mistral4") else
                                name.startswith(("gemma2", "gemma4")) and p_name == "model.embed_tokens.weight")
                     p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:

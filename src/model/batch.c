@@ -71,7 +71,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->logits.dev = b->logits.host = b->wide;
     if (!ctx->device->ops->is_host)
         b->logits.host = ig_space_host(a, (size_t)b->logit_rows * (size_t)c->n_vocab * sizeof(float));
-    b->cs = ig_space_twin(a, rows * (size_t)c->n_rot * (size_t)ig_config_rotations(c));
+    b->cs = ig_space_twin(a, rows * (size_t)ig_config_rotated(c));
     b->ids = ig_space_host(a, rows * sizeof *b->ids);
     b->positions = ig_space_host(a, rows * sizeof *b->positions);
     b->segments = ig_space_host(a, rows * sizeof *b->segments);

@@ -175,7 +175,8 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (c->n_rot % 2 || c->n_rot > c->head_dim)
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
                        names->n_rot, c->n_rot, c->head_dim);
-    if (c->query_growth > 0 && c->n_rot != c->head_dim) /* cosines and sines have the growth in them */
+    /* Cosines and sines have the growth in them, also of what stands still behind pairs that turn. */
+    if (c->query_growth > 0 && c->n_rot != c->head_dim && c->rope != IG_ROPE_ADJACENT)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is %d, must be the head dimension %d where queries grow",
                        names->path, names->n_rot, c->n_rot, c->head_dim);
     if (!(c->rope_theta > 1 && c->rope_theta <= IG_MAX_THETA))

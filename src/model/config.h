@@ -187,15 +187,22 @@ static inline int ig_config_widest_ff(const ig_config *c) {
 }
 
 /* Rotated dimensions of a head, of layers that rotate by a set. */
-static inline int ig_config_n_rot(const ig_config *c, int set) {
-    return set == IG_ROPE_LOCAL && c->local_head_dim ? c->local_head_dim : c->n_rot;
-}
-
 static inline int ig_config_rope_sets(const ig_config *c) { return c->rope_local_theta > 0 ? IG_ROPE_SETS : 1; }
 
 /* Sets of cosines and sines of a row: one of each set of frequencies and, last, one of queries whose growth is in it.
  */
 static inline int ig_config_rotations(const ig_config *c) { return ig_config_rope_sets(c) + (c->query_growth > 0); }
+
+/* Numbers of a head that a rotation is of; where queries grow, those of which only some rotate, all. */
+static inline int ig_config_n_rot(const ig_config *c, int rotation) {
+    if (rotation == ig_config_rope_sets(c)) return c->head_dim;
+    return rotation == IG_ROPE_LOCAL && c->local_head_dim ? c->local_head_dim : c->n_rot;
+}
+
+/* Of all rotations of a row. */
+static inline int ig_config_rotated(const ig_config *c) {
+    return ig_config_rope_sets(c) * c->n_rot + (c->query_growth > 0 ? c->head_dim : 0);
+}
 
 /* Refuses by name: unknown architectures, rope types, activations, quantisation schemes. Every number is
  * range-checked so that products of them fit 64 bits. */

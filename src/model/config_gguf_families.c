@@ -23,6 +23,11 @@ static void read_one_window(ig_section *r, ig_config *c) {
 #define LATER_EXPERT_KEYS                                                                                          \
     EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_count", "expert_weights_norm", \
         "expert_weights_scale", "leading_dense_block_count", "nextn_predict_layers"
+#define LATENT_KEYS                                                                                   \
+    LATER_EXPERT_KEYS, "attention.key_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank", \
+        "attention.temperature_length", "attention.temperature_scale", "attention.value_length",      \
+        "attention.value_length_mla", "expert_group_count", "expert_group_used_count",                \
+        "rope.scaling.yarn_log_multiplier"
 #define SCALE_KEYS "attention.scale", "embedding_scale", "logit_scale", "residual_scale"
 #define STATE_KEYS "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
 #define GRANITE_KEYS SCALE_KEYS, STATE_KEYS
@@ -492,12 +497,7 @@ static const ig_gguf_family families[] = {
      {LATER_EXPERT_KEYS, "attention.layer_norm_epsilon", "attention.sliding_window_pattern",
       "expert_shared_feed_forward_length", "logit_scale"}},
     {"command-r", IG_ROPE_ADJACENT, read_command_r, {"attention.layer_norm_epsilon", "logit_scale"}},
-    {"deepseek2",
-     IG_ROPE_ADJACENT,
-     ig_gguf_read_deepseek2,
-     {LATER_EXPERT_KEYS, "attention.key_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank",
-      "attention.value_length", "attention.value_length_mla", "expert_group_count", "expert_group_used_count",
-      "rope.scaling.yarn_log_multiplier"}},
+    {"deepseek2", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
     {"dots1", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
     {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
     {"ernie4_5-moe",
@@ -550,6 +550,7 @@ static const ig_gguf_family families[] = {
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length", "rope.freq_base_swa"}},
     {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
     {"mistral3", IG_ROPE_ADJACENT, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
+    {"mistral4", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
     {"nemotron_h", IG_ROPE_HALF, read_nemotron_h, {STATE_KEYS, "attention.layer_norm_epsilon", "nextn_predict_layers"}},
     {"nemotron_h_moe",
      IG_ROPE_HALF,

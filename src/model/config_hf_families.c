@@ -606,6 +606,7 @@ static const ig_hf_family families[] = {
     {"minimax_m2", read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"ministral3", read_ministral3, {NULL}, NULL},
     {"mistral", read_mistral, {NULL}, NULL},
+    {"mistral4", ig_hf_read_mistral4, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
     {"mixtral", read_mixtral, {"num_local_experts"}, NULL},
     {"nemotron_h", ig_hf_read_nemotron_h, {"num_experts", "num_local_experts"}, &nemotron_sizes},
     {"olmo2", read_olmo2, {NULL}, NULL},

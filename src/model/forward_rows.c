@@ -18,14 +18,16 @@ static void rotate_row(void *arg, int number, int thread) {
     const forward *f = arg;
     const ig_config *c = f->c;
     int row = number % f->n_rows, rotation = number / f->n_rows, position = f->b->positions[row];
-    int set = rotation == ig_config_rope_sets(c) ? IG_ROPE_MAIN : rotation, half = ig_config_n_rot(c, set) / 2;
+    bool is_grown = rotation == ig_config_rope_sets(c);
+    int set = is_grown ? IG_ROPE_MAIN : rotation, half = ig_config_n_rot(c, rotation) / 2,
+        n_turning = ig_config_n_rot(c, set) / 2;
     float *cs = f->b->cs.host + rotation_at(f, rotation, row);
-    double gain = set == IG_ROPE_MAIN ? c->rope_gain : 1;
+    double growth = is_grown ? 1 + c->query_growth * log(1 + floor(position / c->rope_original_ctx)) : 1;
+    double gain = set == IG_ROPE_MAIN ? c->rope_gain * growth : 1;
     (void)thread;
-    if (set != rotation) gain *= 1 + c->query_growth * log(1 + floor(position / c->rope_original_ctx));
     for (int i = 0; i < half; i++) {
-        double angle = position * f->m->inv_freq[set][i];
-        cs[i] = (float)(gain * cos(angle));
+        double angle = i < n_turning ? position * f->m->inv_freq[set][i] : 0;
+        cs[i] = (float)((i < n_turning ? gain : growth) * cos(angle));
         cs[half + i] = (float)(gain * sin(angle));
     }
 }
@@ -79,7 +81,8 @@ void ig_forward_place_rows(forward *f) {
     if (f->c->rope == IG_ROPE_NONE) return;
     int n = f->n_rows * ig_config_rotations(f->c);
     f->dev->ops->parallel(f->dev, n, rotate_row, f);
-    f->dev->ops->copy(f->dev, f->b->cs.dev, f->b->cs.host, (size_t)n * (size_t)f->c->n_rot * sizeof(float));
+    size_t n_floats = (size_t)f->n_rows * (size_t)ig_config_rotated(f->c);
+    f->dev->ops->copy(f->dev, f->b->cs.dev, f->b->cs.host, n_floats * sizeof(float));
 }
 
 static void normalise_heads(const forward *f, float *x, int n_heads, const float *norm, int n_rows) {

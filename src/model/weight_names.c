@@ -340,8 +340,10 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
             out->shared_gate = out->gate;
             out->shared_up = out->up;
             out->shared_down = out->down;
-            if (ig_gguf_tensor(g, "blk.0.ffn_gate_up_exps.weight")) out->expert_gate_up = "blk.%d.ffn_gate_up_exps";
         }
+        char both[48]; /* of the first layer that has experts */
+        snprintf(both, sizeof both, "blk.%d.ffn_gate_up_exps.weight", c->n_plain_layers);
+        if (ig_gguf_tensor(g, both)) out->expert_gate_up = "blk.%d.ffn_gate_up_exps";
         if (c->has_numbered_parts) out->ffn_norm = out->attn_norm;
         if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";
         if (c->recurrence.has_gate_pairs) out->beta = "blk.%d.ssm_ba";

@@ -352,6 +352,7 @@ int main(void) {
         MODEL("glm4"),
         MODEL("cohere"),
         MODEL("gemma2"),
+        MODEL("mistral4"),
         MODEL("cohere2"),
         MODEL("cohere2-moe"),
         MODEL("exaone4"),

@@ -438,7 +438,8 @@ static void reads_gguf_of_others(void **state) {
     tiny_f32(&t, "mistral3.rope.scaling.yarn_log_multiplier", 1);
     assert_true(from_tiny(&t).rope_gain == 1);
     tiny_u32(&t, "mistral3.rope.dimension_count", 2);
-    refuses_tiny(&t, "mistral3.rope.dimension_count");
+    c = from_tiny(&t); /* what does not rotate grows, too */
+    assert_true(c.n_rot == 2 && ig_config_n_rot(&c, ig_config_rope_sets(&c)) == c.head_dim);
     tiny_f32(&t, "mistral3.attention.temperature_scale", -1);
     refuses_tiny(&t, "mistral3.attention.temperature_scale");
 
