@@ -22,6 +22,7 @@ to the model). Models with experts want a seed at which no token chooses between
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501, deepseek2 of 5300, deepseek3 of
 10700, glm4-lite of 2314). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
 nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, nemotron-h-moe of 1900).
+cohere2-moe and exaone-moe are of 1100, mistral4 of 1300.
 """
 import json, os, sys
 import gguf
@@ -37,7 +38,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
                           Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM,
                           AfmoeConfig, AfmoeForCausalLM, CohereConfig, CohereForCausalLM, Cohere2Config,
-                          Cohere2ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Mistral4Config,
+                          Cohere2ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Mistral4Config, ExaoneMoeConfig, ExaoneMoeForCausalLM,
+                          Qwen2MoeConfig, Qwen2MoeForCausalLM,
                           Mistral4ForCausalLM, Cohere2MoeConfig, Cohere2MoeForCausalLM, Dots1Config, Dots1ForCausalLM, GemmaConfig,
                           GemmaForCausalLM, SolarOpenConfig, SolarOpenForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Glm4Config, Glm4ForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM,
@@ -225,6 +227,18 @@ def build(name):
                                                   original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
                                                   mscale_all_dim=1.0, mscale=1.0, llama_4_scaling_beta=0.5))
         return Mistral4ForCausalLM(cfg), torch.bfloat16
+    if name == "exaone-moe":      # windows, norms of heads, experts by sigmoids behind a layer without any
+        cfg = ExaoneMoeConfig(**common, hidden_size=64, intermediate_size=64, num_hidden_layers=5, num_attention_heads=4,
+                              num_key_value_heads=2, max_position_embeddings=256, sliding_window=24,
+                              rope_parameters=dict(rope_type="default", rope_theta=10000.0), moe_intermediate_size=32,
+                              num_experts=4, num_experts_per_tok=2, num_shared_experts=1)
+        return ExaoneMoeForCausalLM(cfg), torch.bfloat16
+    if name == "qwen2-moe":       # a gated expert for all tokens, shares that do not add up to 1
+        cfg = Qwen2MoeConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                             num_key_value_heads=2, max_position_embeddings=256, rope_theta=10000.0,
+                             moe_intermediate_size=48, shared_expert_intermediate_size=80, num_experts=6,
+                             num_experts_per_tok=2)
+        return Qwen2MoeForCausalLM(cfg), torch.bfloat16
     if name == "exaone4":         # norms of parts, of heads, and layers without a window that do not rotate
         cfg = Exaone4Config(**common, hidden_size=96, intermediate_size=96, num_hidden_layers=4,
                             num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
@@ -654,7 +668,8 @@ def main(out, first_seed=1000, only=()):
              "solar-open",
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
-             "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4"]
+             "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
+             "exaone-moe", "qwen2-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -666,7 +681,7 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "mistral4") else
+                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "mistral4", "exaone-moe", "qwen2-moe") else
                                name.startswith(("gemma2", "gemma4")) and p_name == "model.embed_tokens.weight")
                     p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:

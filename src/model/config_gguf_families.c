@@ -288,6 +288,15 @@ static void read_qwen3(ig_section *r, ig_config *c) {
     read_no_window(r, c);
 }
 
+static void read_qwen2moe(ig_section *r, ig_config *c) {
+    read_no_window(r, c);
+    ig_section_read_experts(r, c);
+    c->is_share_of_all = true;
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->is_shared_gated = true;
+}
+
 static void read_qwen3moe(ig_section *r, ig_config *c) {
     read_qwen3(r, c);
     ig_section_read_experts(r, c);
@@ -333,6 +342,13 @@ static void read_glm4moe(ig_section *r, ig_config *c) {
     read_later_experts(r, c, read_n_plain(r, c));
     read_no_window(r, c);
     if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
+}
+
+/* K-EXAONE. Layers without a window do not rotate. */
+static void read_exaone_moe(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_later_experts(r, c, read_n_plain(r, c));
+    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
 /* Trinity. */
@@ -506,6 +522,10 @@ static const ig_gguf_family families[] = {
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length",
       "interleave_moe_layer_step", "leading_dense_block_count"}},
     {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
+    {"exaone-moe",
+     IG_ROPE_HALF,
+     read_exaone_moe,
+     {LATER_EXPERT_KEYS, "attention.sliding_window_pattern", "expert_shared_feed_forward_length"}},
     {"gemma", IG_ROPE_HALF, read_gemma, {NULL}},
     {"gemma2",
      IG_ROPE_HALF,
@@ -560,6 +580,10 @@ static const ig_gguf_family families[] = {
     {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
     {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
     {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
+    {"qwen2moe",
+     IG_ROPE_HALF,
+     read_qwen2moe,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_feed_forward_length"}},
     {"qwen2vl", IG_ROPE_HALF, read_no_window, {PICTURE_KEYS}},
     {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
     {"qwen35", IG_ROPE_HALF, read_qwen35, {RECURRENCE_KEYS}},

@@ -55,8 +55,7 @@ static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, ig_rop
 
 /* Qwen: the layers from "max_window_layers" on. */
 static void read_qwen_windows(ig_hf_reader *r, ig_config *c) {
-    int window = read_window(r);
-    if (!ig_hf_bool(r, "use_sliding_window", false)) window = 0;
+    int window = ig_hf_bool(r, "use_sliding_window", false) ? read_window(r) : 0;
     const json_t *first = ig_hf_get(r->root, "max_window_layers");
     if (first && !json_is_integer(first)) ig_hf_fail_kind(r, "max_window_layers", "an integer");
     read_windows(r, c, window, first ? json_integer_value(first) : 28);
@@ -190,15 +189,28 @@ static void read_olmoe(ig_hf_reader *r, ig_config *c) {
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
 }
 
-static void read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
+/* Which layers have experts can be stated; in all published models all have. */
+static void read_qwen_experts(ig_hf_reader *r, ig_config *c, int n_used) {
     const json_t *plain = ig_hf_get(r->root, "mlp_only_layers");
-    read_qwen3(r, c);
-    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", n_used);
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
     if (ig_hf_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1)
         ig_hf_refuse(r, "decoder_sparse_step", "above 1");
     if (plain && (!json_is_array(plain) || json_array_size(plain)))
         ig_hf_refuse(r, "mlp_only_layers", "a list of layers");
+}
+
+static void read_qwen2_moe(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = 16;
+    read_qwen2(r, c);
+    read_qwen_experts(r, c, 4);
+    c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 5632);
+    c->is_shared_gated = true;
+}
+
+static void read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
+    read_qwen3(r, c);
+    read_qwen_experts(r, c, 8);
 }
 
 void ig_hf_read_granite(ig_hf_reader *r, ig_config *c) {
@@ -261,6 +273,24 @@ static int read_n_plain(ig_hf_reader *r, const ig_config *c, int absent) {
         is_dense = goes_on;
     }
     return n_plain;
+}
+
+/* K-EXAONE. */
+static void read_exaone_moe(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    ig_hf_read_llama(r, c);
+    bool is_listed = ig_hf_get(r->root, "layer_types") != NULL;
+    int pattern = is_listed ? 1 : ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 4);
+    read_local_layers(r, c, pattern, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+    ig_config_set_plain_layers(c, read_n_plain(r, c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, 1)));
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
+    read_shared(r, c, "num_shared_experts", 1);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 2.5);
+    refuse_groups(r);
 }
 
 /* Hunyuan 3. */
@@ -571,6 +601,7 @@ static const ig_hf_family families[] = {
     {"ernie4_5", read_ernie4_5, {NULL}, NULL},
     {"ernie4_5_moe", read_ernie4_5_moe, {NULL}, NULL},
     {"exaone4", read_exaone4, {NULL}, NULL},
+    {"exaone_moe", read_exaone_moe, {"num_experts", "num_local_experts"}, NULL},
     {"gemma", read_gemma, {NULL}, NULL},
     {"gemma2", read_gemma2, {"attn_logit_softcapping", "final_logit_softcapping"}, NULL},
     {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},
@@ -617,6 +648,7 @@ static const ig_hf_family families[] = {
     {"qwen2", read_qwen2, {NULL}, NULL},
     {"qwen2_5_vl", read_qwen2, {NULL}, NULL},
     {"qwen2_5_vl_text", read_qwen2, {NULL}, NULL},
+    {"qwen2_moe", read_qwen2_moe, {"num_experts", "num_local_experts"}, NULL},
     {"qwen2_vl", read_qwen2, {NULL}, NULL},
     {"qwen2_vl_text", read_qwen2, {NULL}, NULL},
     {"qwen3", read_qwen3, {NULL}, NULL},

@@ -162,6 +162,8 @@ static void name_ernie4_5_moe(ig_weight_names *n) {
     n->router_bias = "layers.%d.mlp.moe_statics.e_score_correction_bias";
 }
 
+static void name_exaone_moe(ig_weight_names *n) { n->router_bias = "layers.%d.mlp.e_score_correction_bias"; }
+
 static void name_gemma3(ig_weight_names *n) { n->ffn_norm = "layers.%d.pre_feedforward_layernorm"; }
 
 static void name_gemma4(ig_weight_names *n) {
@@ -283,6 +285,7 @@ static const struct {
 } families[] = {
     {"afmoe", name_afmoe},
     {"ernie4_5_moe", name_ernie4_5_moe},
+    {"exaone_moe", name_exaone_moe},
     {"gemma2", name_gemma3},
     {"gemma3_text", name_gemma3},
     {"gemma4_text", name_gemma4},
@@ -298,6 +301,7 @@ static const struct {
     {"mixtral", name_mixtral},
     {"nemotron_h", name_nemotron},
     {"opt", name_opt},
+    {"qwen2_moe", name_qwen3_5_moe},
     {"qwen3_5_moe_text", name_qwen3_5_moe},
 };
 

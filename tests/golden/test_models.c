@@ -353,6 +353,8 @@ int main(void) {
         MODEL("cohere"),
         MODEL("gemma2"),
         MODEL("mistral4"),
+        MODEL("exaone-moe"),
+        MODEL("qwen2-moe"),
         MODEL("cohere2"),
         MODEL("cohere2-moe"),
         MODEL("exaone4"),
