@@ -32,7 +32,8 @@ static ig_status check_text(const ig_adapter_file *f, const char *key, const cha
 
 static ig_status open_gguf(ig_adapter_file *f, const ig_config *c, ig_error *err) {
     static const char activated[] = "adapter.alora.invocation_tokens";
-    ig_status status = ig_gguf_open(&f->g, f->path, NULL, err);
+    ig_loading copy = {0};
+    ig_status status = ig_gguf_open(&f->g, f->path, &copy, err);
     if (!status) status = check_text(f, "general.type", "adapter", err);
     if (!status) status = check_text(f, "adapter.type", "lora", err);
     if (!status) status = check_text(f, "general.architecture", c->architecture, err);
@@ -102,7 +103,7 @@ static ig_status open_directory(ig_adapter_file *f, ig_error *err) {
     free(text);
     if (!status) status = read_peft(f, root, err);
     json_decref(root);
-    return status ? status : ig_safetensors_open(&f->st, f->path, "adapter_model", NULL, err);
+    return status ? status : ig_safetensors_open(&f->st, f->path, "adapter_model", &(ig_loading){0}, err);
 }
 
 /* ---- directories beside GGUF models ------------------------------------------------------------- */
