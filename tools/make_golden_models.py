@@ -39,7 +39,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM,
                           AfmoeConfig, AfmoeForCausalLM, CohereConfig, CohereForCausalLM, Cohere2Config,
                           Cohere2ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Mistral4Config, ExaoneMoeConfig, ExaoneMoeForCausalLM,
-                          Qwen2MoeConfig, Qwen2MoeForCausalLM,
+                          Qwen2MoeConfig, Qwen2MoeForCausalLM, ArceeConfig, ArceeForCausalLM, NemotronConfig,
+                          NemotronForCausalLM, HunYuanMoEV1Config, HunYuanMoEV1ForCausalLM,
                           Mistral4ForCausalLM, Cohere2MoeConfig, Cohere2MoeForCausalLM, Dots1Config, Dots1ForCausalLM, GemmaConfig,
                           GemmaForCausalLM, SolarOpenConfig, SolarOpenForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Exaone4ForCausalLM,
                           Glm4Config, Glm4ForCausalLM, HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM,
@@ -239,6 +240,22 @@ def build(name):
                              moe_intermediate_size=48, shared_expert_intermediate_size=80, num_experts=6,
                              num_experts_per_tok=2)
         return Qwen2MoeForCausalLM(cfg), torch.bfloat16
+    if name == "arcee":           # feed-forward parts of squares without a gate
+        cfg = ArceeConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                          num_key_value_heads=2, max_position_embeddings=256,
+                          rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+        return ArceeForCausalLM(cfg), torch.bfloat16
+    if name == "nemotron":        # and layer norms, whose weights are around 0; heads rotated in part
+        cfg = NemotronConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                             num_key_value_heads=2, max_position_embeddings=256,
+                             rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+        return NemotronForCausalLM(cfg), torch.bfloat16
+    if name == "hunyuan-moe":     # norms of heads that follow RoPE, experts beside one for all tokens
+        cfg = HunYuanMoEV1Config(**common, hidden_size=64, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+                                 num_key_value_heads=2, head_dim=16, max_position_embeddings=32768, num_experts=6,
+                                 moe_topk=2, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=1000.0,
+                                                                  factor=1.0))
+        return HunYuanMoEV1ForCausalLM(cfg), torch.bfloat16
     if name == "exaone4":         # norms of parts, of heads, and layers without a window that do not rotate
         cfg = Exaone4Config(**common, hidden_size=96, intermediate_size=96, num_hidden_layers=4,
                             num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
@@ -669,7 +686,7 @@ def main(out, first_seed=1000, only=()):
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
-             "exaone-moe", "qwen2-moe"]
+             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -681,7 +698,7 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "mistral4", "exaone-moe", "qwen2-moe") else
+                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe") else
                                name.startswith(("gemma2", "gemma4")) and p_name == "model.embed_tokens.weight")
                     p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:

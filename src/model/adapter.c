@@ -123,7 +123,8 @@ static const struct {
 
 /* Whether converters to GGUF put rows of queries and keys that are rotated together side by side. */
 static bool splits_heads(const ig_config *c) {
-    static const char *const families[] = {"granite", "granitehybrid", "granitemoe", "llama", "mistral3", "smollm3"};
+    static const char *const families[] = {"arcee", "granite",  "granitehybrid", "granitemoe",
+                                           "llama", "mistral3", "smollm3"};
     bool is_one = false;
     for (size_t i = 0; i < IG_COUNT(families); i++) is_one = is_one || strcmp(c->architecture, families[i]) == 0;
     return is_one;

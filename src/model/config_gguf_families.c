@@ -233,6 +233,25 @@ static void read_hunyuan(ig_section *r, ig_config *c) {
     read_no_window(r, c);
 }
 
+static void read_hunyuan_moe(ig_section *r, ig_config *c) {
+    read_hunyuan(r, c);
+    ig_section_read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
+static void read_arcee(ig_section *r, ig_config *c) {
+    c->activation = IG_RELU_SQUARED;
+    read_no_window(r, c);
+}
+
+/* Nemotron 4, Minitron. */
+static void read_nemotron(ig_section *r, ig_config *c) {
+    c->norm = IG_NORM_LAYER;
+    c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    read_arcee(r, c);
+}
+
 /* Scores of experts are sigmoids, and a bias counts where some are chosen. */
 static void read_sigmoid_experts(ig_section *r, ig_config *c) {
     ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
@@ -502,6 +521,7 @@ static void read_cohere2moe(ig_section *r, ig_config *c) {
 
 static const ig_gguf_family families[] = {
     {"afmoe", IG_ROPE_HALF, read_afmoe, {LATER_EXPERT_KEYS}},
+    {"arcee", IG_ROPE_ADJACENT, read_arcee, {NULL}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
     {"cohere2",
      IG_ROPE_ADJACENT,
@@ -556,6 +576,10 @@ static const ig_gguf_family families[] = {
      {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
     {"granitemoe", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
     {"hunyuan-dense", IG_ROPE_HALF, read_hunyuan, {NULL}},
+    {"hunyuan-moe",
+     IG_ROPE_HALF,
+     read_hunyuan_moe,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length"}},
     {"hy_v3",
      IG_ROPE_HALF,
      read_hy_v3,
@@ -571,6 +595,7 @@ static const ig_gguf_family families[] = {
     {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
     {"mistral3", IG_ROPE_ADJACENT, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
     {"mistral4", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
+    {"nemotron", IG_ROPE_HALF, read_nemotron, {"attention.layer_norm_epsilon"}},
     {"nemotron_h", IG_ROPE_HALF, read_nemotron_h, {STATE_KEYS, "attention.layer_norm_epsilon", "nextn_predict_layers"}},
     {"nemotron_h_moe",
      IG_ROPE_HALF,

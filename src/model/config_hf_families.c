@@ -293,6 +293,27 @@ static void read_exaone_moe(ig_hf_reader *r, ig_config *c) {
     refuse_groups(r);
 }
 
+/* One number, or the same for each layer. */
+static int read_of_layers(ig_hf_reader *r, const ig_config *c, const char *key, int max) {
+    const json_t *list = ig_hf_get(r->root, key);
+    if (!json_is_array(list)) return ig_hf_int(r, r->root, key, max, 1);
+    json_int_t n = json_integer_value(json_array_get(list, 0));
+    bool is_same = json_array_size(list) >= (size_t)c->n_layers && n >= 1 && n <= max;
+    for (size_t l = 0; l < json_array_size(list); l++)
+        is_same = is_same && json_integer_value(json_array_get(list, l)) == n;
+    if (!is_same) ig_hf_fail_kind(r, key, "one number for all layers");
+    return is_same ? (int)n : 1;
+}
+
+/* Hunyuan-A13B. What it states of the widths of experts is the width of all. */
+static void read_hunyuan_moe(ig_hf_reader *r, ig_config *c) {
+    read_hunyuan(r, c);
+    c->n_experts = read_of_layers(r, c, "num_experts", IG_MAX_EXPERTS);
+    c->n_experts_used = read_of_layers(r, c, "moe_topk", IG_MAX_EXPERTS);
+    c->d_ff_shared = c->d_ff;
+    if (c->n_experts_used > c->n_experts) ig_hf_fail_kind(r, "moe_topk", "at most the number of experts");
+}
+
 /* Hunyuan 3. */
 static void read_hy_v3(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
@@ -499,6 +520,29 @@ static void read_gemma2(ig_hf_reader *r, ig_config *c) {
     read_local_layers(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
 }
 
+/* Feed-forward parts without a gate. */
+static void read_relu_squared(ig_hf_reader *r, ig_config *c) {
+    const char *act = ig_hf_text(r, r->root, "hidden_act", "relu2");
+    c->activation = IG_RELU_SQUARED;
+    ig_hf_read_llama(r, c);
+    if (strcmp(act, "relu2") != 0) ig_hf_refuse(r, "hidden_act", act);
+}
+
+static void read_arcee(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    read_relu_squared(r, c);
+}
+
+/* Nemotron 4, Minitron. */
+static void read_nemotron(ig_hf_reader *r, ig_config *c) {
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->d_model / c->n_heads);
+    c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.5);
+    c->norm_eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
+    c->norm_offset = 1;
+    read_relu_squared(r, c);
+    c->norm = IG_NORM_LAYER;
+}
+
 static void read_olmo2(ig_hf_reader *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->head_norm = IG_HEAD_NORM_ALL;
@@ -592,6 +636,7 @@ static const ig_config nemotron_sizes = {.n_layers = 1};
 
 static const ig_hf_family families[] = {
     {"afmoe", read_afmoe, {"num_experts", "num_local_experts"}, NULL},
+    {"arcee", read_arcee, {NULL}, NULL},
     {"cohere", read_cohere, {NULL}, NULL},
     {"cohere2", read_cohere2, {NULL}, NULL},
     {"cohere2_moe", read_cohere2_moe, {"num_experts", "num_local_experts"}, NULL},
@@ -629,6 +674,7 @@ static const ig_hf_family families[] = {
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"},
      NULL},
     {"hunyuan_v1_dense", read_hunyuan, {"use_qk_norm"}, NULL},
+    {"hunyuan_v1_moe", read_hunyuan_moe, {"num_experts", "num_local_experts", "use_qk_norm"}, NULL},
     {"hy_v3", read_hy_v3, {"num_experts", "num_local_experts"}, NULL},
     {"lfm2", ig_hf_read_lfm2, {NULL}, NULL},
     {"lfm2_moe", ig_hf_read_lfm2_moe, {"num_experts", "num_local_experts"}, NULL},
@@ -639,6 +685,7 @@ static const ig_hf_family families[] = {
     {"mistral", read_mistral, {NULL}, NULL},
     {"mistral4", ig_hf_read_mistral4, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
     {"mixtral", read_mixtral, {"num_local_experts"}, NULL},
+    {"nemotron", read_nemotron, {"partial_rotary_factor"}, NULL},
     {"nemotron_h", ig_hf_read_nemotron_h, {"num_experts", "num_local_experts"}, &nemotron_sizes},
     {"olmo2", read_olmo2, {NULL}, NULL},
     {"olmo3", read_olmo3, {NULL}, NULL},

@@ -142,7 +142,7 @@ void ig_hf_rope(ig_hf_reader *r, ig_config *c) {
         read_longrope(r, c, rope);
     } else if (c->n_rot && strcmp(type, "proportional") == 0) {
         read_proportional(r, c, rope);
-    } else if (strcmp(c->architecture, "hunyuan_v1_dense") == 0 && strcmp(type, "dynamic") == 0) {
+    } else if (strncmp(c->architecture, "hunyuan_v1_", 11) == 0 && strcmp(type, "dynamic") == 0) {
         read_alpha(r, c, rope);
     } else if (strcmp(type, "yarn") == 0) {
         read_yarn(r, c, rope);

@@ -231,6 +231,14 @@ static void name_hunyuan(ig_weight_names *n) {
     n->k_norm = "layers.%d.self_attn.key_layernorm";
 }
 
+static void name_hunyuan_moe(ig_weight_names *n) {
+    name_hunyuan(n);
+    n->router = "layers.%d.mlp.gate.wg";
+    n->shared_gate = "layers.%d.mlp.shared_mlp.gate_proj";
+    n->shared_up = "layers.%d.mlp.shared_mlp.up_proj";
+    n->shared_down = "layers.%d.mlp.shared_mlp.down_proj";
+}
+
 static void name_hy_v3(ig_weight_names *n) {
     n->router = "layers.%d.mlp.router.gate";
     n->router_bias = "layers.%d.mlp.expert_bias";
@@ -294,6 +302,7 @@ static const struct {
     {"granitemoe", name_granitemoe},
     {"granitemoehybrid", name_granite4},
     {"hunyuan_v1_dense", name_hunyuan},
+    {"hunyuan_v1_moe", name_hunyuan_moe},
     {"hy_v3", name_hy_v3},
     {"lfm2", name_lfm2},
     {"lfm2_moe", name_lfm2},
