@@ -10,7 +10,7 @@
 
 #include "model/config_check.h"
 
-enum { IG_HF_ABSENT = -1 };
+enum { IG_HF_ABSENT = -1, IG_HF_WINDOW = 4096 /* where a class with windows states none */ };
 
 typedef struct ig_hf_reader {
     const json_t *root;
@@ -54,10 +54,15 @@ typedef struct ig_hf_family {
 /* What several families have: fields that are absent are as c has them, if it does. */
 void ig_hf_read_llama(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_granite(ig_hf_reader *r, ig_config *c);
+/* Windows of the layers that "layer_types" names, if stated, else of those from number `from` on. */
+void ig_hf_read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t from);
 /* Which frequencies layers with a window (of `absent` tokens, if that is not stated) and, where there are any, the
  * others rotate by: unless "layer_types" says which these are, all but every last of `pattern` have one. */
 void ig_hf_read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, int absent, ig_rope_set local,
                              ig_rope_set other);
+/* Those of models that rotate in layers with a window alone: all but every last of "sliding_window_pattern" have one.
+ */
+void ig_hf_read_turning_layers(ig_hf_reader *r, ig_config *c);
 /* The field called `width` is an expert's. */
 void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used);
 /* How much of a head is rotated, stated in one of two places. */
@@ -65,6 +70,32 @@ int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent);
 
 /* The same of later models, whose first layers, n_plain unless that is stated, have none. */
 void ig_hf_read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed);
+
+/* Families that others with experts are like. */
+void ig_hf_read_cohere2(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_hunyuan(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_qwen2(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_qwen3(ig_hf_reader *r, ig_config *c);
+
+/* config_hf_experts.c */
+void ig_hf_read_afmoe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_cohere2_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_dots1(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_ernie4_5_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_exaone_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_glm4_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_hunyuan_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_hy_v3(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_mellum(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_mixtral(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_olmoe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_qwen2_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_qwen3_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_solar_open(ig_hf_reader *r, ig_config *c);
+/* Whatever is in such a file is refused. */
+void ig_hf_refuse_order(ig_hf_reader *r, ig_config *c);
 
 /* config_latent.c */
 void ig_hf_read_deepseek_v2(ig_hf_reader *r, ig_config *c);

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Families with mixtures of experts whose layers all attend, from a Hugging Face config.json.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "model/config_hf.h"
+
+/* So many experts for all tokens are one that is as wide as they are together. */
+static void read_shared(ig_hf_reader *r, ig_config *c, const char *key, int absent) {
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, key, IG_MAX_WIDTH / c->d_ff, absent);
+}
+
+/* No checkpoint of most families chooses among groups of experts. */
+static void refuse_groups(ig_hf_reader *r) {
+    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
+}
+
+/* Layers before the first that has experts have none; those behind the last would be a family of their own. */
+void ig_hf_read_ernie4_5_moe(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 4;
+    c->tied = true;
+    c->rope_theta = 500000;
+    ig_hf_read_llama(r, c);
+    c->rope = IG_ROPE_ADJACENT;
+    ig_config_set_plain_layers(c, ig_hf_count(r, "moe_layer_start_index", c->n_layers - 1, 1));
+    c->n_experts = ig_hf_int(r, r->root, "moe_num_experts", IG_MAX_EXPERTS, 64);
+    c->n_experts_used = ig_hf_int(r, r->root, "moe_k", c->n_experts, ig_min_int(6, c->n_experts));
+    c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
+    read_shared(r, c, "moe_num_shared_experts", 2);
+    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    if (ig_hf_int(r, r->root, "moe_layer_interval", IG_MAX_LAYERS, 1) != 1)
+        ig_hf_refuse(r, "moe_layer_interval", "above 1");
+    const json_t *last = ig_hf_get(r->root, "moe_layer_end_index");
+    if (last && json_integer_value(last) != -1 && json_integer_value(last) < c->n_layers - 1)
+        ig_hf_refuse(r, "moe_layer_end_index", "before the last layer");
+}
+
+/* The width is an expert's. */
+void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used) {
+    static const char *const names[] = {"num_experts", "n_routed_experts", "num_local_experts"};
+    size_t at = 0;
+    while (at + 1 < IG_COUNT(names) && !ig_hf_get(r->root, names[at])) at++;
+    const char *number = names[at];
+    c->n_experts = ig_hf_int(r, r->root, number, IG_MAX_EXPERTS, IG_HF_ABSENT);
+    c->n_experts_used = ig_hf_int(r, r->root, "num_experts_per_tok", IG_MAX_EXPERTS, n_used);
+    c->d_ff = ig_hf_int(r, r->root, width, IG_MAX_WIDTH, IG_HF_ABSENT);
+    if (c->n_experts_used > c->n_experts) ig_hf_fail_kind(r, "num_experts_per_tok", "at most the number of experts");
+}
+
+void ig_hf_read_mixtral(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->rope_theta = 1000000;
+    ig_hf_read_llama(r, c);
+    ig_hf_read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
+    ig_hf_read_experts(r, c, "intermediate_size", 2);
+}
+
+void ig_hf_read_olmoe(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->norm_eps = 1e-5f;
+    ig_hf_read_llama(r, c);
+    ig_hf_read_experts(r, c, "intermediate_size", 8);
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
+}
+
+/* Which layers have experts can be stated; in all published models all have. */
+static void read_qwen_experts(ig_hf_reader *r, ig_config *c, int n_used) {
+    const json_t *plain = ig_hf_get(r->root, "mlp_only_layers");
+    ig_hf_read_experts(r, c, "moe_intermediate_size", n_used);
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
+    if (ig_hf_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1)
+        ig_hf_refuse(r, "decoder_sparse_step", "above 1");
+    if (plain && (!json_is_array(plain) || json_array_size(plain)))
+        ig_hf_refuse(r, "mlp_only_layers", "a list of layers");
+}
+
+void ig_hf_read_qwen2_moe(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = 16;
+    ig_hf_read_qwen2(r, c);
+    read_qwen_experts(r, c, 4);
+    c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 5632);
+    c->is_shared_gated = true;
+}
+
+void ig_hf_read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
+    ig_hf_read_qwen3(r, c);
+    read_qwen_experts(r, c, 8);
+}
+
+/* Trinity. Layers without a window do not rotate. */
+void ig_hf_read_afmoe(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    c->norm_eps = 1e-5f;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->head_dim = 128;
+    c->has_attn_gate = true;
+    ig_hf_read_llama(r, c);
+    if (ig_hf_bool(r, "mup_enabled", false)) c->embed_scale = sqrt((double)c->d_model);
+    ig_hf_read_local_layers(r, c, ig_hf_int(r, r->root, "global_attn_every_n_layers", IG_MAX_LAYERS, 4), IG_HF_WINDOW,
+                            IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+    ig_config_set_plain_layers(c, ig_hf_count(r, "num_dense_layers", c->n_layers - 1, 1));
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 6);
+    read_shared(r, c, "num_shared_experts", 2);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "route_norm", true);
+    c->expert_scale = ig_hf_scale(r, "route_scale", 1);
+    refuse_groups(r);
+}
+
+/* How many of the first layers have no experts, if each layer is stated. */
+static int read_n_plain(ig_hf_reader *r, const ig_config *c, int absent) {
+    const json_t *kinds = ig_hf_get(r->root, "mlp_layer_types");
+    int n_plain = absent;
+    if (kinds && json_array_size(kinds) < (size_t)c->n_layers)
+        ig_hf_fail_kind(r, "mlp_layer_types", "a list with one item per layer");
+    for (int l = 0, is_dense = 1; kinds && l < c->n_layers && !r->status; l++) {
+        const char *kind = json_string_value(json_array_get(kinds, (size_t)l));
+        bool goes_on = is_dense && kind && strcmp(kind, "dense") == 0;
+        if (!goes_on && (!kind || strcmp(kind, "sparse") != 0)) ig_hf_refuse(r, "mlp_layer_types", kind ? kind : "?");
+        if (is_dense && !goes_on) n_plain = l;
+        is_dense = goes_on;
+    }
+    return n_plain;
+}
+
+/* K-EXAONE. */
+void ig_hf_read_exaone_moe(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    ig_hf_read_llama(r, c);
+    ig_hf_read_turning_layers(r, c);
+    ig_config_set_plain_layers(c, read_n_plain(r, c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, 1)));
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
+    read_shared(r, c, "num_shared_experts", 1);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 2.5);
+    refuse_groups(r);
+}
+
+/* One number, or the same for each layer. */
+static int read_of_layers(ig_hf_reader *r, const ig_config *c, const char *key, int max) {
+    const json_t *list = ig_hf_get(r->root, key);
+    if (!json_is_array(list)) return ig_hf_int(r, r->root, key, max, 1);
+    json_int_t n = json_integer_value(json_array_get(list, 0));
+    bool is_same = json_array_size(list) >= (size_t)c->n_layers && n >= 1 && n <= max;
+    for (size_t l = 0; l < json_array_size(list); l++)
+        is_same = is_same && json_integer_value(json_array_get(list, l)) == n;
+    if (!is_same) ig_hf_fail_kind(r, key, "one number for all layers");
+    return is_same ? (int)n : 1;
+}
+
+/* Hunyuan-A13B. What it states of the widths of experts is the width of all. */
+void ig_hf_read_hunyuan_moe(ig_hf_reader *r, ig_config *c) {
+    ig_hf_read_hunyuan(r, c);
+    c->n_experts = read_of_layers(r, c, "num_experts", IG_MAX_EXPERTS);
+    c->n_experts_used = read_of_layers(r, c, "moe_topk", IG_MAX_EXPERTS);
+    c->d_ff_shared = c->d_ff;
+    if (c->n_experts_used > c->n_experts) ig_hf_fail_kind(r, "moe_topk", "at most the number of experts");
+}
+
+/* Hunyuan 3. */
+void ig_hf_read_hy_v3(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    ig_hf_read_llama(r, c);
+    int n_plain = read_n_plain(r, c, 1);
+    ig_config_set_plain_layers(c, n_plain);
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
+    read_shared(r, c, "num_shared_experts", 1);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->expert_scale = ig_hf_scale(r, "router_scaling_factor", 2.826);
+}
+
+void ig_hf_read_mellum(ig_hf_reader *r, ig_config *c) {
+    const json_t *kinds = ig_hf_get(r->root, "mlp_layer_types");
+    c->n_kv_heads = 4;
+    c->head_dim = 128;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->rope_theta = 500000;
+    c->rope_local_theta = 10000;
+    ig_hf_read_llama(r, c);
+    if (ig_hf_get(r->root, "layer_types")) ig_hf_read_local_layers(r, c, 1, IG_HF_WINDOW, IG_ROPE_LOCAL, IG_ROPE_MAIN);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    for (size_t l = 0; l < json_array_size(kinds); l++) {
+        const char *kind = json_string_value(json_array_get(kinds, l));
+        if (!kind || strcmp(kind, "sparse") != 0) ig_hf_refuse(r, "mlp_layer_types", kind ? kind : "?");
+    }
+}
+
+/* Experts' matrices lie there by columns, or gate and up in turns, or what recurrences get. */
+void ig_hf_refuse_order(ig_hf_reader *r, ig_config *c) {
+    r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' is supported as a GGUF file only", r->path,
+                        c->architecture);
+}
+
+void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c) {
+    ig_hf_read_granite(r, c);
+    ig_hf_read_experts(r, c, "intermediate_size", 2);
+}
+
+void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->rope_theta = 5000000;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
+    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, ig_hf_read_n_rot(r, head_dim, 1));
+    ig_hf_read_llama(r, c);
+    ig_hf_read_experts(r, c, "intermediate_size", 8);
+    c->routing = IG_ROUTING_SIGMOID;
+}
+
+void ig_hf_read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
+    ig_config_set_plain_layers(c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, n_plain));
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
+    read_shared(r, c, "n_shared_experts", 1);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", is_normed);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
+}
+
+static void read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {
+    ig_hf_read_later_experts(r, c, n_plain, is_normed);
+    refuse_groups(r);
+}
+
+/* GLM 4.5 to 4.7. */
+void ig_hf_read_glm4_moe(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_norm = ig_hf_bool(r, "use_qk_norm", false) ? IG_HEAD_NORM_EACH : IG_HEAD_NORM_NONE;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->d_model / c->n_heads);
+    c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.5);
+    ig_hf_read_llama(r, c);
+    read_later_experts(r, c, 1, true);
+}
+
+void ig_hf_read_dots1(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    ig_hf_read_llama(r, c);
+    read_later_experts(r, c, 0, false);
+    if (ig_hf_get(r->root, "layer_types"))
+        ig_hf_read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 4096), 0);
+}
+
+void ig_hf_read_solar_open(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->rope_theta = 1000000;
+    c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT); /* all layers have experts */
+    ig_hf_read_llama(r, c);
+    read_later_experts(r, c, 0, true);
+}
+
+/* North. The first layers have none, and rotate in any case. What experts give is averaged with
+ * what one for all tokens does. */
+void ig_hf_read_cohere2_moe(ig_hf_reader *r, ig_config *c) {
+    int first = ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, 0);
+    c->head_dim = 128;
+    ig_hf_read_cohere2(r, c);
+    if (!ig_hf_get(r->root, "layer_types")) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
+    if (ig_hf_get(r->root, "rms_norm_eps")) c->norm = IG_NORM_RMS;
+    int n_plain = read_n_plain(r, c, first);
+    if (n_plain) ig_hf_size(r, &c->d_ff, "prefix_dense_intermediate_size", IG_MAX_WIDTH);
+    ig_config_set_plain_layers(c, n_plain);
+    bool rotate = ig_hf_int(r, r->root, "prefix_dense_sliding_window_pattern", IG_MAX_LAYERS, 1) == 1;
+    for (int l = 0; l < n_plain && rotate; l++) c->rope_set[l] = IG_ROPE_MAIN;
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    ig_hf_read_experts(r, c, "intermediate_size", 2);
+    read_shared(r, c, "num_shared_experts", 0);
+    const char *how = ig_hf_text(r, r->root, "shared_expert_combination_strategy", "average");
+    if (c->d_ff_shared && strcmp(how, "average") == 0)
+        c->expert_scale = c->shared_scale = 0.5;
+    else if (strcmp(how, "average") != 0 && strcmp(how, "sum") != 0)
+        ig_hf_refuse(r, "shared_expert_combination_strategy", how);
+    const char *scores = ig_hf_text(r, r->root, "expert_selection_fn", "softmax");
+    if (strcmp(scores, "sigmoid") == 0) {
+        c->routing = IG_ROUTING_SIGMOID;
+        c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    } else if (strcmp(scores, "softmax") != 0) {
+        ig_hf_refuse(r, "expert_selection_fn", scores);
+    }
+}
