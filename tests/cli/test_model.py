@@ -325,13 +325,13 @@ def test_perplexity_dense_prefix(program, model, tmp_path):
 
 def test_quality_on_real_text(program, model):
     """A twentieth of the entries is nearly as good as all of them, owing to the estimate of what is not read."""
-    args = ["perplexity", "-m", model, "-f", f"{ROOT}/docs/commands.md", "-c", "3072", "--dense-prefix", "3024", "--chunks", "1",
+    args = ["perplexity", "-m", model, "-f", f"{ROOT}/docs/commands.md", "-c", "3072", "--dense-prefix", "2944", "--chunks", "1",
             "--kv-sketch", "none", "--kv-budget", "5%", "--json"]
     policies = ["--kv-policy", "full,infinigen,window"]
     full, infinigen, window = json.loads(program(*args, *policies)[1])["runs"]
     alone = json.loads(program(*args, "--kv-policy", "full,infinigen", "--no-kv-rest")[1])["runs"][1]
     assert infinigen["selected_share"] < 0.051
-    assert infinigen["kl"] < 0.025 < alone["kl"] < window["kl"]
+    assert infinigen["kl"] < 0.025 and 2 * infinigen["kl"] < alone["kl"] < window["kl"]
     assert abs(infinigen["nll"] - full["nll"]) < 0.05
 
 
