@@ -177,6 +177,8 @@ def test_what_is_refused(program, gpt_oss, tmp_path):
     adapter_of(gpt_oss, [name], 1).write(lora)
     assert b"'general.type' is 'adapter', not a model" in asked("-m", lora)
     assert b"'general.type' is '', must be 'adapter'" in asked("-m", model, "--lora", model)
+    status, _, err = program("serve", "-m", model, "--enable-lora", "--lora-modules", f"mine={lora}")
+    assert status == 2 and b"--lora FILE adds an adapter for all requests" in err
     assert b"no such file" in asked("-m", model, "--lora", tmp_path / "none").lower()
     assert b"a name is empty" in asked("-m", model, "--lora", f"{lora},")
     assert b"adapter_config.json" in asked("-m", model, "--lora", tmp_path)
