@@ -108,8 +108,8 @@ static ig_status open_directory(ig_adapter_file *f, ig_error *err) {
 
 /* ---- directories beside GGUF models ------------------------------------------------------------- */
 
-/* Matrices of a layer that files of the families without names of their own have; and whether rows of heads are pairs
- * in GGUF files that are halves elsewhere, of the families below. */
+/* Matrices of a layer that files of the families without names of their own have, and whether they make what rotates.
+ */
 static const struct {
     const char *gguf, *module;
     bool is_rotated;
@@ -121,15 +121,6 @@ static const struct {
     {"ffn_down", "mlp.down_proj", false},
 };
 
-/* Whether converters to GGUF put rows of queries and keys that are rotated together side by side. */
-static bool splits_heads(const ig_config *c) {
-    static const char *const families[] = {"arcee", "granite",  "granitehybrid", "granitemoe",
-                                           "llama", "mistral3", "smollm3"};
-    bool is_one = false;
-    for (size_t i = 0; i < IG_COUNT(families); i++) is_one = is_one || strcmp(c->architecture, families[i]) == 0;
-    return is_one;
-}
-
 /* ---- either ----------------------------------------------------------------------------------- */
 
 static ig_status open_file(ig_adapter_file *f, const ig_config *c, bool is_gguf, ig_error *err) {
@@ -139,7 +130,7 @@ static ig_status open_file(ig_adapter_file *f, const ig_config *c, bool is_gguf,
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: is no directory as PEFT writes, which adapters of a Hugging Face directory are", f->path);
     f->is_translated = is_directory && is_gguf;
-    f->split_heads = f->is_translated && splits_heads(c) ? c->head_dim : 0;
+    f->split_heads = f->is_translated && c->is_paired ? c->head_dim : 0;
     ig_status status = is_directory ? open_directory(f, err) : open_gguf(f, c, err);
     if (status) return status;
     size_t n = ig_tensors_count(f->g, f->st);

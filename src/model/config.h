@@ -33,7 +33,8 @@ typedef enum ig_routing {
     IG_ROUTING_SIGMOID,       /* each one's by the sum of those; a bias counts where they are chosen (GLM 4.5) */
     IG_ROUTING_SOFTMAX_FIRST, /* the same of weights that are a softmax over all (ERNIE 4.5) */
 } ig_routing;
-typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT } ig_rope;
+/* Which numbers of a head turn together. IG_ROPE_PAIRED is of GGUF files alone (is_paired). */
+typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT, IG_ROPE_PAIRED } ig_rope;
 /* Which frequencies a layer rotates by. */
 typedef enum ig_rope_set {
     IG_ROPE_MAIN,
@@ -103,7 +104,9 @@ typedef struct ig_config {
     double embed_scale, residual_scale, logit_scale;
     double logit_cap; /* logits x become cap * tanh(x / cap); 0: they do not */
     ig_rope rope;
-    int n_rot; /* rotated dimensions of a head */
+    bool is_paired; /* IG_ROPE_ADJACENT, where Hugging Face's files of the family have halves: the converter put rows of
+                       queries and keys side by side */
+    int n_rot;      /* rotated dimensions of a head */
     double rope_theta;
     double rope_local_theta;               /* of IG_ROPE_LOCAL; 0: no layer has it */
     unsigned char rope_set[IG_MAX_LAYERS]; /* ig_rope_set */

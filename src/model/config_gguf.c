@@ -240,7 +240,8 @@ ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err) {
     r.architecture = f->name;
     snprintf(out->architecture, sizeof out->architecture, "%s", f->name);
     read_name(&r, out);
-    out->rope = f->rope;
+    out->is_paired = f->rope == IG_ROPE_PAIRED;
+    out->rope = out->is_paired ? IG_ROPE_ADJACENT : f->rope;
     out->norm = IG_NORM_RMS;
     out->activation = IG_SILU_GATED;
     out->final_norm = true;

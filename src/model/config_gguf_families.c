@@ -502,7 +502,7 @@ static void read_command_r(ig_section *r, ig_config *c) {
 /* Layers without a window do not rotate. */
 static void read_cohere2(ig_section *r, ig_config *c) {
     read_side_by_side(r, c);
-    ig_section_int(r, "attention.sliding_window", IG_MAX_CTX, -1);
+    ig_section_int(r, "attention.sliding_window", IG_MAX_CTX, -1); /* without it no layer would be known to rotate */
     read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
@@ -521,7 +521,7 @@ static void read_cohere2moe(ig_section *r, ig_config *c) {
 
 static const ig_gguf_family families[] = {
     {"afmoe", IG_ROPE_HALF, read_afmoe, {LATER_EXPERT_KEYS}},
-    {"arcee", IG_ROPE_ADJACENT, read_arcee, {NULL}},
+    {"arcee", IG_ROPE_PAIRED, read_arcee, {NULL}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
     {"cohere2",
      IG_ROPE_ADJACENT,
@@ -565,16 +565,16 @@ static const ig_gguf_family families[] = {
      IG_ROPE_HALF,
      read_gpt_oss,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length"}},
-    {"granite", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
+    {"granite", IG_ROPE_PAIRED, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
     {"granite_swa",
-     IG_ROPE_ADJACENT,
+     IG_ROPE_PAIRED,
      read_granite_swa,
      {SCALE_KEYS, "attention.rope_pattern", "attention.sliding_window_pattern"}},
     {"granitehybrid",
-     IG_ROPE_ADJACENT,
+     IG_ROPE_PAIRED,
      read_granitehybrid,
      {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
-    {"granitemoe", IG_ROPE_ADJACENT, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
+    {"granitemoe", IG_ROPE_PAIRED, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
     {"hunyuan-dense", IG_ROPE_HALF, read_hunyuan, {NULL}},
     {"hunyuan-moe",
      IG_ROPE_HALF,
@@ -587,13 +587,13 @@ static const ig_gguf_family families[] = {
       "expert_weights_norm", "expert_weights_scale", "nextn_predict_layers"}},
     {"lfm2", IG_ROPE_HALF, read_lfm2, {"shortconv.l_cache"}},
     {"lfm2moe", IG_ROPE_HALF, read_lfm2moe, {LATER_EXPERT_KEYS, "shortconv.l_cache"}},
-    {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
+    {"llama", IG_ROPE_PAIRED, read_llama, {EXPERT_KEYS}},
     {"mellum",
      IG_ROPE_HALF,
      read_mellum,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length", "rope.freq_base_swa"}},
     {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
-    {"mistral3", IG_ROPE_ADJACENT, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
+    {"mistral3", IG_ROPE_PAIRED, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
     {"mistral4", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
     {"nemotron", IG_ROPE_HALF, read_nemotron, {"attention.layer_norm_epsilon"}},
     {"nemotron_h", IG_ROPE_HALF, read_nemotron_h, {STATE_KEYS, "attention.layer_norm_epsilon", "nextn_predict_layers"}},
@@ -624,7 +624,7 @@ static const ig_gguf_family families[] = {
     {"qwen3vl", IG_ROPE_HALF, read_qwen3, {PICTURE_KEYS}},
     {"qwen3vlmoe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, PICTURE_KEYS, "expert_feed_forward_length"}},
     {"seed_oss", IG_ROPE_HALF, read_no_window, {NULL}},
-    {"smollm3", IG_ROPE_ADJACENT, read_smollm3, {NULL}},
+    {"smollm3", IG_ROPE_PAIRED, read_smollm3, {NULL}},
 };
 
 const ig_gguf_family *ig_gguf_family_named(ig_text name) {

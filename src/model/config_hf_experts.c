@@ -93,6 +93,13 @@ void ig_hf_read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
     read_qwen_experts(r, c, 8);
 }
 
+/* Chosen by sigmoids, beside n_shared for all tokens. */
+static void read_sigmoid_experts(ig_hf_reader *r, ig_config *c, int n_used, int n_shared) {
+    ig_hf_read_experts(r, c, "moe_intermediate_size", n_used);
+    read_shared(r, c, "num_shared_experts", n_shared);
+    c->routing = IG_ROUTING_SIGMOID;
+}
+
 /* Trinity. Layers without a window do not rotate. */
 void ig_hf_read_afmoe(ig_hf_reader *r, ig_config *c) {
     c->norm_order = IG_NORMS_AROUND;
@@ -105,9 +112,7 @@ void ig_hf_read_afmoe(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_local_layers(r, c, ig_hf_int(r, r->root, "global_attn_every_n_layers", IG_MAX_LAYERS, 4), IG_HF_WINDOW,
                             IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
     ig_config_set_plain_layers(c, ig_hf_count(r, "num_dense_layers", c->n_layers - 1, 1));
-    ig_hf_read_experts(r, c, "moe_intermediate_size", 6);
-    read_shared(r, c, "num_shared_experts", 2);
-    c->routing = IG_ROUTING_SIGMOID;
+    read_sigmoid_experts(r, c, 6, 2);
     c->is_share_of_all = !ig_hf_bool(r, "route_norm", true);
     c->expert_scale = ig_hf_scale(r, "route_scale", 1);
     refuse_groups(r);
@@ -137,9 +142,7 @@ void ig_hf_read_exaone_moe(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_turning_layers(r, c);
     ig_config_set_plain_layers(c, read_n_plain(r, c, ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, 1)));
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
-    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
-    read_shared(r, c, "num_shared_experts", 1);
-    c->routing = IG_ROUTING_SIGMOID;
+    read_sigmoid_experts(r, c, 8, 1);
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
     c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 2.5);
     refuse_groups(r);
@@ -173,12 +176,9 @@ void ig_hf_read_hy_v3(ig_hf_reader *r, ig_config *c) {
     c->head_dim = 128;
     c->head_norm = IG_HEAD_NORM_EACH;
     ig_hf_read_llama(r, c);
-    int n_plain = read_n_plain(r, c, 1);
-    ig_config_set_plain_layers(c, n_plain);
+    ig_config_set_plain_layers(c, read_n_plain(r, c, 1));
     c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
-    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
-    read_shared(r, c, "num_shared_experts", 1);
-    c->routing = IG_ROUTING_SIGMOID;
+    read_sigmoid_experts(r, c, 8, 1);
     c->expert_scale = ig_hf_scale(r, "router_scaling_factor", 2.826);
 }
 

@@ -86,15 +86,12 @@ static void read_mistral(ig_hf_reader *r, ig_config *c) {
 
 /* The files state how scores of a text longer than the one that was trained with are kept apart. */
 static void read_ministral3(ig_hf_reader *r, ig_config *c) {
-    const json_t *rope = ig_hf_get(r->root, "rope_parameters");
     c->norm_eps = 1e-5f;
     c->n_kv_heads = 8;
     c->head_dim = 128;
     ig_hf_read_llama(r, c);
     ig_hf_read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
-    c->query_growth = ig_hf_number(r, rope, "llama_4_scaling_beta", IG_HF_ABSENT);
-    c->rope_original_ctx = ig_hf_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, IG_HF_ABSENT);
-    if (c->query_growth > IG_MAX_GAIN) ig_hf_fail_kind(r, "llama_4_scaling_beta", "at most 100");
+    ig_hf_read_growth(r, c);
 }
 
 void ig_hf_read_qwen2(ig_hf_reader *r, ig_config *c) {

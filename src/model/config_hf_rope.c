@@ -112,6 +112,18 @@ static const json_t *split_rope(ig_hf_reader *r, ig_config *c, const json_t *rop
     return full;
 }
 
+const json_t *ig_hf_rope_object(const ig_hf_reader *r) {
+    const json_t *both = ig_hf_get(r->root, "rope_parameters");
+    return both ? both : ig_hf_get(r->root, "rope_scaling");
+}
+
+void ig_hf_read_growth(ig_hf_reader *r, ig_config *c) {
+    const json_t *rope = ig_hf_rope_object(r);
+    c->query_growth = ig_hf_number(r, rope, "llama_4_scaling_beta", IG_HF_ABSENT);
+    c->rope_original_ctx = ig_hf_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, IG_HF_ABSENT);
+    if (c->query_growth > IG_MAX_GAIN) ig_hf_fail_kind(r, "llama_4_scaling_beta", "at most 100");
+}
+
 /* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". What is stated nowhere is as c has it.
  */
 void ig_hf_rope(ig_hf_reader *r, ig_config *c) {

@@ -78,18 +78,13 @@ static ig_latent_shape read_shape(ig_hf_reader *r) {
                              .value_dim = ig_hf_int(r, r->root, "v_head_dim", IG_KV_DIMS, IG_HF_ABSENT)};
 }
 
-static const json_t *rope_of(const ig_hf_reader *r) {
-    const json_t *scaling = ig_hf_get(r->root, "rope_scaling");
-    return scaling ? scaling : ig_hf_get(r->root, "rope_parameters");
-}
-
 /* "head_dim" and "num_key_value_heads" mean nothing in these files. */
 static void read_latent(ig_hf_reader *r, ig_config *c) {
     int n_rot = ig_hf_int(r, r->root, "qk_rope_head_dim", IG_KV_DIMS, 64);
     c->n_rot = n_rot;
     ig_hf_read_llama(r, c);
     set_latent(c, read_shape(r), n_rot);
-    set_gain(c, 0.1 * ig_hf_number(r, rope_of(r), "mscale_all_dim", 0));
+    set_gain(c, 0.1 * ig_hf_number(r, ig_hf_rope_object(r), "mscale_all_dim", 0));
     if (ig_hf_bool(r, "rope_interleave", true)) c->rope = IG_ROPE_ADJACENT;
     if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
 }
@@ -127,15 +122,12 @@ void ig_hf_read_deepseek_v3(ig_hf_reader *r, ig_config *c) {
 
 /* Mistral Small 4, whose queries grow with their position. */
 void ig_hf_read_mistral4(ig_hf_reader *r, ig_config *c) {
-    const json_t *rope = rope_of(r);
     read_latent(r, c);
     ig_hf_read_later_experts(r, c, 0, true);
     if (r->status) return;
     c->routing = IG_ROUTING_SOFTMAX_FIRST;
     read_groups(r, c);
-    c->query_growth = ig_hf_number(r, rope, "llama_4_scaling_beta", IG_HF_ABSENT);
-    c->rope_original_ctx = ig_hf_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, IG_HF_ABSENT);
-    if (c->query_growth > IG_MAX_GAIN) ig_hf_fail_kind(r, "llama_4_scaling_beta", "at most 100");
+    ig_hf_read_growth(r, c);
 }
 
 /* GLM-4.7-Flash. */

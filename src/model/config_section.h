@@ -46,8 +46,8 @@ void ig_gguf_read_deepseek2(ig_section *r, ig_config *c);
 void ig_gguf_read_gemma4(ig_section *r, ig_config *c);
 
 typedef struct ig_gguf_family {
-    const char *name;                          /* the file's general.architecture */
-    ig_rope rope;                              /* converters permute q and k of some so that pairs are adjacent */
+    const char *name; /* the file's general.architecture */
+    ig_rope rope;
     void (*read)(ig_section *r, ig_config *c); /* what is its own */
     const char *own[20];                       /* keys that it uses, which must be neutral in others */
 } ig_gguf_family;

@@ -201,16 +201,17 @@ const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n
     for (int i = 0; list && i < n; i++) {
         a.w = all_a + (size_t)i * ig_matrix_bytes(&a);
         list[i] = (ig_low_rank){.a = a, .b = all_b + (size_t)i * b_floats, .n_out = n_out};
-        low_rank_place p = {.a = a, .b = all_b + (size_t)i * b_floats};
-        for (int f = 0; f < b->adapters->n; f++) {
-            ig_adapter_pair pair;
-            if (ig_adapter_find(&pair, &b->adapters->files[f], name, n, n_out, n_in, NULL) || !pair.a) continue;
-            int rank = (int)pair.a->dims[1];
-            p.scale = ig_adapter_scale(&b->adapters->files[f], rank);
-            put_low_rank(&p, &pair, i, n_out);
+    }
+    for (int f = 0, rank = 0; list && f < b->adapters->n; f++) {
+        ig_adapter_pair pair;
+        if (ig_adapter_find(&pair, &b->adapters->files[f], name, n, n_out, n_in, NULL) || !pair.a) continue;
+        double scale = ig_adapter_scale(&b->adapters->files[f], (int)pair.a->dims[1]);
+        for (int i = 0; i < n; i++) {
+            low_rank_place p = {list[i].a, all_b + (size_t)i * b_floats + (size_t)rank * (size_t)n_out, scale};
             p.a.w = (const uint8_t *)p.a.w + (size_t)rank * a.row_bytes;
-            p.b += (size_t)rank * (size_t)n_out;
+            put_low_rank(&p, &pair, i, n_out);
         }
+        rank += (int)pair.a->dims[1];
     }
     return list;
 }

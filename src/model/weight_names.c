@@ -231,20 +231,22 @@ static void name_hunyuan(ig_weight_names *n) {
     n->k_norm = "layers.%d.self_attn.key_layernorm";
 }
 
-static void name_hunyuan_moe(ig_weight_names *n) {
-    name_hunyuan(n);
-    n->router = "layers.%d.mlp.gate.wg";
+static void name_shared_mlp(ig_weight_names *n) {
     n->shared_gate = "layers.%d.mlp.shared_mlp.gate_proj";
     n->shared_up = "layers.%d.mlp.shared_mlp.up_proj";
     n->shared_down = "layers.%d.mlp.shared_mlp.down_proj";
 }
 
+static void name_hunyuan_moe(ig_weight_names *n) {
+    name_hunyuan(n);
+    n->router = "layers.%d.mlp.gate.wg";
+    name_shared_mlp(n);
+}
+
 static void name_hy_v3(ig_weight_names *n) {
     n->router = "layers.%d.mlp.router.gate";
     n->router_bias = "layers.%d.mlp.expert_bias";
-    n->shared_gate = "layers.%d.mlp.shared_mlp.gate_proj";
-    n->shared_up = "layers.%d.mlp.shared_mlp.up_proj";
-    n->shared_down = "layers.%d.mlp.shared_mlp.down_proj";
+    name_shared_mlp(n);
 }
 
 static void name_lfm2(ig_weight_names *n) {

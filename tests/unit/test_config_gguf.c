@@ -245,6 +245,12 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.window[2] == 16 && c.rope_set[2] == IG_ROPE_MAIN);
     assert_true(c.window[3] == 0 && c.rope_set[3] == IG_ROPE_LEFT_OUT);
 
+    static const char *const paired[] = {"llama", "granite", "mistral3", "smollm3", "arcee"};
+    for (size_t i = 0; i < sizeof paired / sizeof *paired; i++) {
+        t = tiny_as(paired[i]);
+        c = from_tiny(&t);
+        assert_true(c.is_paired && c.rope == IG_ROPE_ADJACENT);
+    }
     t = tiny_as("gemma2");
     tiny_u32(&t, "gemma2.attention.sliding_window", 16);
     tiny_f32(&t, "gemma2.attn_logit_softcapping", 25);
@@ -256,7 +262,7 @@ static void reads_gguf_of_others(void **state) {
     tiny_f32(&t, "command-r.logit_scale", 0.0625f);
     c = from_tiny(&t);
     assert_true(c.norm == IG_NORM_LAYER_UNBIASED && c.norm_order == IG_NORMS_SHARED && c.logit_scale == 16);
-    assert_true(c.norm_eps == 1e-5f && c.rope == IG_ROPE_ADJACENT);
+    assert_true(c.norm_eps == 1e-5f && c.rope == IG_ROPE_ADJACENT && !c.is_paired);
 
     t = tiny_as("glm4");
     c = from_tiny(&t);
