@@ -36,19 +36,8 @@ static void read_one_window(ig_section *r, ig_config *c) {
         STATE_KEYS
 #define PICTURE_KEYS "rope.dimension_sections", "n_deepstack_layers"
 
-/* In all layers, if there are any; the width is an expert's. */
-void ig_section_read_experts(ig_section *r, ig_config *c) {
-    int n = ig_section_count(r, "expert_count", IG_MAX_EXPERTS);
-    if (!n || r->status) return;
-    c->n_experts = n;
-    c->n_experts_used = ig_section_int(r, "expert_used_count", IG_MAX_EXPERTS, -1);
-    if (c->n_experts_used > c->n_experts && !r->status)
-        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %d, must be at most 'expert_count' (%d)", r->path,
-                            ig_section_name(r, "expert_used_count").text, c->n_experts_used, c->n_experts);
-}
-
 /* The Qwen files do not say which layers it applies to. */
-static void read_no_window(ig_section *r, ig_config *c) {
+void ig_gguf_read_no_window(ig_section *r, ig_config *c) {
     int window = read_window(r);
     if (window && window < c->n_ctx_train && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d, which is not supported", r->path,
@@ -76,7 +65,7 @@ static void read_pattern(ig_section *r, const ig_config *c, bool *is_local, int 
 }
 
 /* Windows, if there are any, and which frequencies layers with and without one rotate by. */
-static void read_windows(ig_section *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
+void ig_gguf_read_windows(ig_section *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other) {
     bool is_local[IG_MAX_LAYERS] = {0};
     int window = read_window(r);
     if (!window) return;
@@ -91,7 +80,7 @@ static void read_windows(ig_section *r, ig_config *c, int pattern, ig_rope_set l
 void ig_section_read_local_windows(ig_section *r, ig_config *c, int pattern, double local_theta) {
     if (!read_window(r)) return;
     c->rope_local_theta = ig_section_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, local_theta);
-    read_windows(r, c, pattern, IG_ROPE_LOCAL, IG_ROPE_MAIN);
+    ig_gguf_read_windows(r, c, pattern, IG_ROPE_LOCAL, IG_ROPE_MAIN);
 }
 
 /* And Mixtral. */
@@ -100,35 +89,17 @@ static void read_llama(ig_section *r, ig_config *c) {
     ig_section_read_experts(r, c);
 }
 
-/* How many of the first layers have no experts. */
-static int read_n_plain(ig_section *r, const ig_config *c) {
-    return ig_section_count(r, "leading_dense_block_count", c->n_layers - 1);
-}
-
-static void read_ernie4_5_moe(ig_section *r, ig_config *c) {
-    ig_config_set_plain_layers(c, read_n_plain(r, c));
-    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
-    c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
-    c->routing = IG_ROUTING_SOFTMAX_FIRST;
-    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
-    ig_section_read_experts(r, c);
-    read_no_window(r, c);
-    if (ig_section_int(r, "interleave_moe_layer_step", IG_MAX_LAYERS, 1) != 1 && !r->status)
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is above 1, which is not supported", r->path,
-                            ig_section_name(r, "interleave_moe_layer_step").text);
-}
-
 /* Layers without a window do not rotate where others have one. */
 static void read_exaone4(ig_section *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->head_norm = IG_HEAD_NORM_EACH;
-    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+    ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
 static void read_gemma(ig_section *r, ig_config *c) {
     c->activation = IG_GELU_GATED;
     c->embed_scale = sqrt((double)c->d_model);
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
 }
 
 static void read_gemma2(ig_section *r, ig_config *c) {
@@ -139,7 +110,7 @@ static void read_gemma2(ig_section *r, ig_config *c) {
     if (c->n_layers == LAYERS_27B) c->attn_scale = 1 / sqrt((double)c->d_model / c->n_heads);
     c->score_cap = ig_section_scale(r, "attn_logit_softcapping", 50);
     c->logit_cap = ig_section_scale(r, "final_logit_softcapping", 30);
-    read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
+    ig_gguf_read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
 }
 
 static void read_gemma3(ig_section *r, ig_config *c) {
@@ -155,13 +126,13 @@ static void read_gemma3(ig_section *r, ig_config *c) {
 static void read_glm4(ig_section *r, ig_config *c) {
     c->norm_order = IG_NORMS_AROUND;
     c->is_gate_up_fused = true;
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
 }
 
 /* GLM-4 from before 2025. */
 static void read_chatglm(ig_section *r, ig_config *c) {
     c->is_gate_up_fused = true;
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
 }
 
 static void read_scales(ig_section *r, ig_config *c) {
@@ -189,7 +160,7 @@ static void read_state(ig_section *r, ig_config *c, ig_recurrence_kind kind) {
 /* Granite, and those with experts. Files of Granite 4 whose layers all attend hold the sizes of states, too. */
 static void read_granite(ig_section *r, ig_config *c) {
     read_scales(r, c);
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
     ig_section_read_experts(r, c);
     bool rotates = true;
     ig_gguf_bool(r->g, ig_section_name(r, "rope.scaling.finetuned").text, &rotates, &r->status, r->err);
@@ -210,39 +181,22 @@ static void read_granite_swa(ig_section *r, ig_config *c) {
     if (!read_flags(r, c, "attention.sliding_window_pattern", flags) && !r->status)
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path,
                             ig_section_name(r, "attention.sliding_window_pattern").text);
-    read_windows(r, c, 1, IG_ROPE_MAIN, IG_ROPE_MAIN);
+    ig_gguf_read_windows(r, c, 1, IG_ROPE_MAIN, IG_ROPE_MAIN);
     c->has_sink_scores = true;
     bool is_stated = read_flags(r, c, "attention.rope_pattern", flags);
     for (int l = 0; l < c->n_layers && is_stated && !r->status; l++)
         if (!flags[l]) c->rope_set[l] = IG_ROPE_LEFT_OUT;
 }
 
-/* Every other layer has a window, from the first on. Files do not say that YaRN's blend is not of whole numbers. */
-static void read_gpt_oss(ig_section *r, ig_config *c) {
-    read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
-    c->activation = IG_SWIGLU_OAI;
-    c->has_sink_scores = true;
-    c->rope_is_exact = true;
-    ig_section_read_experts(r, c);
-    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-}
-
-static void read_hunyuan(ig_section *r, ig_config *c) {
+void ig_gguf_read_hunyuan(ig_section *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
     c->rotates_first = true;
-    read_no_window(r, c);
-}
-
-static void read_hunyuan_moe(ig_section *r, ig_config *c) {
-    read_hunyuan(r, c);
-    ig_section_read_experts(r, c);
-    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
-    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+    ig_gguf_read_no_window(r, c);
 }
 
 static void read_arcee(ig_section *r, ig_config *c) {
     c->activation = IG_RELU_SQUARED;
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
 }
 
 /* Nemotron 4, Minitron. */
@@ -250,23 +204,6 @@ static void read_nemotron(ig_section *r, ig_config *c) {
     c->norm = IG_NORM_LAYER;
     c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
     read_arcee(r, c);
-}
-
-/* Scores of experts are sigmoids, and a bias counts where some are chosen. */
-static void read_sigmoid_experts(ig_section *r, ig_config *c) {
-    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
-    ig_section_read_experts(r, c);
-    c->routing = IG_ROUTING_SIGMOID;
-    if (ig_section_count(r, "expert_gating_func", 2) == 1 && !r->status)
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
-                            ig_section_name(r, "expert_gating_func").text);
-}
-
-static void read_minimax_m2(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_ALL;
-    read_no_window(r, c);
-    read_sigmoid_experts(r, c);
-    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
 }
 
 /* Mistral Small 3.1 and later, and Ministral 3, whose queries grow. */
@@ -278,13 +215,6 @@ static void read_mistral3(ig_section *r, ig_config *c) {
     c->query_growth = ig_section_scale(r, "attention.temperature_scale", 0);
     if (c->query_growth > 0 && !r->status)
         c->rope_original_ctx = ig_section_int(r, "rope.scaling.original_context_length", IG_MAX_CTX, c->n_ctx_train);
-}
-
-static void read_olmoe(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_ALL;
-    c->is_share_of_all = true;
-    read_no_window(r, c);
-    ig_section_read_experts(r, c);
 }
 
 /* And OLMo 3, which has windows. */
@@ -302,106 +232,9 @@ static void read_phi3(ig_section *r, ig_config *c) {
     c->rope_gain = ig_section_ranged(r, "rope.scaling.attn_factor", IG_LEAST_GAIN, IG_MAX_GAIN, 1);
 }
 
-static void read_qwen3(ig_section *r, ig_config *c) {
+void ig_gguf_read_qwen3(ig_section *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
-    read_no_window(r, c);
-}
-
-static void read_qwen2moe(ig_section *r, ig_config *c) {
-    read_no_window(r, c);
-    ig_section_read_experts(r, c);
-    c->is_share_of_all = true;
-    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
-    c->is_shared_gated = true;
-}
-
-static void read_qwen3moe(ig_section *r, ig_config *c) {
-    read_qwen3(r, c);
-    ig_section_read_experts(r, c);
-    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-}
-
-/* What shares add up to. */
-static void read_scale(ig_section *r, ig_config *c) {
-    bool is_normed = false;
-    c->expert_scale = ig_section_scale(r, "expert_weights_scale", 1);
-    ig_gguf_bool(r->g, ig_section_name(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
-    c->is_share_of_all = !is_normed;
-}
-
-static void read_sigmoid_shares(ig_section *r, ig_config *c) {
-    read_scale(r, c);
-    read_sigmoid_experts(r, c);
-}
-
-/* The first layers have no experts, and the last one of a file may guess tokens ahead. */
-static void read_widths(ig_section *r, ig_config *c, int n_plain) {
-    c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
-    c->n_layers -= c->n_layers_left_out;
-    ig_config_set_plain_layers(c, n_plain);
-    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-    c->d_ff_shared = c->d_ff * ig_section_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
-}
-
-void ig_section_read_later_experts(ig_section *r, ig_config *c) {
-    read_widths(r, c, read_n_plain(r, c));
-    read_scale(r, c);
-    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
-    ig_section_read_experts(r, c);
-}
-
-static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
-    read_widths(r, c, n_plain);
-    read_sigmoid_shares(r, c);
-}
-
-/* GLM 4.5 to 4.7. */
-static void read_glm4moe(ig_section *r, ig_config *c) {
-    read_later_experts(r, c, read_n_plain(r, c));
-    read_no_window(r, c);
-    if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
-}
-
-/* K-EXAONE. Layers without a window do not rotate. */
-static void read_exaone_moe(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
-    read_later_experts(r, c, read_n_plain(r, c));
-    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
-}
-
-/* Trinity. */
-static void read_afmoe(ig_section *r, ig_config *c) {
-    read_later_experts(r, c, read_n_plain(r, c));
-    c->norm_order = IG_NORMS_AROUND;
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->has_attn_gate = true;
-    c->embed_scale = sqrt((double)c->d_model);
-    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
-}
-
-static int count_without_router(const ig_section *r, const ig_config *c) {
-    char name[64];
-    for (int n = 0; n < c->n_layers - 1; n++) {
-        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", n);
-        if (ig_gguf_tensor(r->g, name)) return n;
-    }
-    return c->n_layers - 1;
-}
-
-/* Hunyuan 3. No key says how many of the first layers have no experts. */
-static void read_hy_v3(ig_section *r, ig_config *c) {
-    read_later_experts(r, c, count_without_router(r, c));
-    read_no_window(r, c);
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
-}
-
-static void read_mellum(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
-    ig_section_read_local_windows(r, c, 4, c->rope_theta);
-    ig_section_read_experts(r, c);
-    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+    ig_gguf_read_no_window(r, c);
 }
 
 /* Layers that do not attend: one by one, or all but every last of so many. */
@@ -421,7 +254,7 @@ static void read_qwen35(ig_section *r, ig_config *c) {
     c->is_qkv_fused = false; /* it is what layers without attention call theirs */
     c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - 1);
     c->n_layers -= c->n_layers_left_out;
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
     read_recurrence(r, c);
 }
 
@@ -455,7 +288,7 @@ static void read_nemotron_h(ig_section *r, ig_config *c) {
     c->rope = IG_ROPE_NONE;
     c->activation = IG_RELU_SQUARED;
     if (c->norm_eps == 0) c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
     read_state(r, c, IG_MAMBA_2);
 }
 
@@ -463,13 +296,13 @@ static void read_nemotron_h_moe(ig_section *r, ig_config *c) {
     read_nemotron_h(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
     c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
-    read_sigmoid_shares(r, c);
+    ig_gguf_read_sigmoid_shares(r, c);
 }
 
 /* LFM2. Layers that do not attend have no heads of keys and values. */
 static void read_lfm2(ig_section *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
     c->recurrence = ig_config_short_convolution(c, ig_section_int(r, "shortconv.l_cache", IG_RECURRENCE_TAPS, -1));
 }
 
@@ -478,12 +311,12 @@ static void read_lfm2moe(ig_section *r, ig_config *c) {
     read_lfm2(r, c);
     ig_config_set_plain_layers(c, ig_section_count(r, "leading_dense_block_count", c->n_layers - 1));
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-    read_sigmoid_experts(r, c);
+    ig_gguf_read_sigmoid_experts(r, c);
 }
 
 static void read_smollm3(ig_section *r, ig_config *c) {
     for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
 }
 
 /* Attention and the feed-forward part side by side. */
@@ -496,55 +329,44 @@ static void read_side_by_side(ig_section *r, ig_config *c) {
 
 static void read_command_r(ig_section *r, ig_config *c) {
     read_side_by_side(r, c);
-    read_no_window(r, c);
+    ig_gguf_read_no_window(r, c);
 }
 
 /* Layers without a window do not rotate. */
-static void read_cohere2(ig_section *r, ig_config *c) {
+void ig_gguf_read_cohere2(ig_section *r, ig_config *c) {
     read_side_by_side(r, c);
     ig_section_int(r, "attention.sliding_window", IG_MAX_CTX, -1); /* without it no layer would be known to rotate */
-    read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
-}
-
-/* But the first ones, which have no experts, do. What experts give is averaged with what one for all tokens does. */
-static void read_cohere2moe(ig_section *r, ig_config *c) {
-    float rms_eps = c->norm_eps;
-    int n_plain = read_n_plain(r, c);
-    read_later_experts(r, c, n_plain);
-    read_cohere2(r, c);
-    if (rms_eps > 0) c->norm = IG_NORM_RMS, c->norm_eps = rms_eps;
-    for (int l = 0; l < n_plain; l++) c->rope_set[l] = IG_ROPE_MAIN;
-    if (c->d_ff_shared) c->shared_scale = 0.5, c->expert_scale *= 0.5;
+    ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
 static const ig_gguf_family families[] = {
-    {"afmoe", IG_ROPE_HALF, read_afmoe, {LATER_EXPERT_KEYS}},
+    {"afmoe", IG_ROPE_HALF, ig_gguf_read_afmoe, {LATER_EXPERT_KEYS}},
     {"arcee", IG_ROPE_PAIRED, read_arcee, {NULL}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
     {"cohere2",
      IG_ROPE_ADJACENT,
-     read_cohere2,
+     ig_gguf_read_cohere2,
      {"attention.layer_norm_epsilon", "attention.sliding_window_pattern", "logit_scale"}},
     {"cohere2moe",
      IG_ROPE_ADJACENT,
-     read_cohere2moe,
+     ig_gguf_read_cohere2moe,
      {LATER_EXPERT_KEYS, "attention.layer_norm_epsilon", "attention.sliding_window_pattern",
       "expert_shared_feed_forward_length", "logit_scale"}},
     {"command-r", IG_ROPE_ADJACENT, read_command_r, {"attention.layer_norm_epsilon", "logit_scale"}},
     {"deepseek2", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
-    {"dots1", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
-    {"ernie4_5", IG_ROPE_ADJACENT, read_no_window, {NULL}},
+    {"dots1", IG_ROPE_HALF, ig_gguf_read_glm4moe, {LATER_EXPERT_KEYS}},
+    {"ernie4_5", IG_ROPE_ADJACENT, ig_gguf_read_no_window, {NULL}},
     {"ernie4_5-moe",
      IG_ROPE_ADJACENT,
-     read_ernie4_5_moe,
+     ig_gguf_read_ernie4_5_moe,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length",
       "interleave_moe_layer_step", "leading_dense_block_count"}},
     {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
     {"exaone-moe",
      IG_ROPE_HALF,
-     read_exaone_moe,
+     ig_gguf_read_exaone_moe,
      {LATER_EXPERT_KEYS, "attention.sliding_window_pattern", "expert_shared_feed_forward_length"}},
     {"gemma", IG_ROPE_HALF, read_gemma, {NULL}},
     {"gemma2",
@@ -560,10 +382,10 @@ static const ig_gguf_family families[] = {
       "expert_feed_forward_length", "feed_forward_length", "final_logit_softcapping", "rope.dimension_count_swa",
       "rope.freq_base_swa"}},
     {"glm4", IG_ROPE_ADJACENT, read_glm4, {NULL}},
-    {"glm4moe", IG_ROPE_HALF, read_glm4moe, {LATER_EXPERT_KEYS}},
+    {"glm4moe", IG_ROPE_HALF, ig_gguf_read_glm4moe, {LATER_EXPERT_KEYS}},
     {"gpt-oss",
      IG_ROPE_HALF,
-     read_gpt_oss,
+     ig_gguf_read_gpt_oss,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length"}},
     {"granite", IG_ROPE_PAIRED, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
     {"granite_swa",
@@ -575,14 +397,14 @@ static const ig_gguf_family families[] = {
      read_granitehybrid,
      {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
     {"granitemoe", IG_ROPE_PAIRED, read_granite, {GRANITE_KEYS, EXPERT_KEYS}},
-    {"hunyuan-dense", IG_ROPE_HALF, read_hunyuan, {NULL}},
+    {"hunyuan-dense", IG_ROPE_HALF, ig_gguf_read_hunyuan, {NULL}},
     {"hunyuan-moe",
      IG_ROPE_HALF,
-     read_hunyuan_moe,
+     ig_gguf_read_hunyuan_moe,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length"}},
     {"hy_v3",
      IG_ROPE_HALF,
-     read_hy_v3,
+     ig_gguf_read_hy_v3,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length",
       "expert_weights_norm", "expert_weights_scale", "nextn_predict_layers"}},
     {"lfm2", IG_ROPE_HALF, read_lfm2, {"shortconv.l_cache"}},
@@ -590,9 +412,12 @@ static const ig_gguf_family families[] = {
     {"llama", IG_ROPE_PAIRED, read_llama, {EXPERT_KEYS}},
     {"mellum",
      IG_ROPE_HALF,
-     read_mellum,
+     ig_gguf_read_mellum,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length", "rope.freq_base_swa"}},
-    {"minimax-m2", IG_ROPE_HALF, read_minimax_m2, {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
+    {"minimax-m2",
+     IG_ROPE_HALF,
+     ig_gguf_read_minimax_m2,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
     {"mistral3", IG_ROPE_PAIRED, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
     {"mistral4", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
     {"nemotron", IG_ROPE_HALF, read_nemotron, {"attention.layer_norm_epsilon"}},
@@ -602,28 +427,28 @@ static const ig_gguf_family families[] = {
      read_nemotron_h_moe,
      {STATE_KEYS, LATER_EXPERT_KEYS, "attention.layer_norm_epsilon", "expert_shared_feed_forward_length"}},
     {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
-    {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
+    {"olmoe", IG_ROPE_HALF, ig_gguf_read_olmoe, {EXPERT_KEYS}},
     {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
-    {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
+    {"qwen2", IG_ROPE_HALF, ig_gguf_read_no_window, {NULL}},
     {"qwen2moe",
      IG_ROPE_HALF,
-     read_qwen2moe,
+     ig_gguf_read_qwen2moe,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_feed_forward_length"}},
-    {"qwen2vl", IG_ROPE_HALF, read_no_window, {PICTURE_KEYS}},
-    {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
+    {"qwen2vl", IG_ROPE_HALF, ig_gguf_read_no_window, {PICTURE_KEYS}},
+    {"qwen3", IG_ROPE_HALF, ig_gguf_read_qwen3, {NULL}},
     {"qwen35", IG_ROPE_HALF, read_qwen35, {RECURRENCE_KEYS}},
     {"qwen35moe",
      IG_ROPE_HALF,
      read_qwen35moe,
      {RECURRENCE_KEYS, EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_feed_forward_length"}},
-    {"qwen3moe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, "expert_feed_forward_length"}},
+    {"qwen3moe", IG_ROPE_HALF, ig_gguf_read_qwen3moe, {EXPERT_KEYS, "expert_feed_forward_length"}},
     {"qwen3next",
      IG_ROPE_HALF,
      read_qwen3next,
      {RECURRENCE_KEYS, EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_feed_forward_length"}},
-    {"qwen3vl", IG_ROPE_HALF, read_qwen3, {PICTURE_KEYS}},
-    {"qwen3vlmoe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, PICTURE_KEYS, "expert_feed_forward_length"}},
-    {"seed_oss", IG_ROPE_HALF, read_no_window, {NULL}},
+    {"qwen3vl", IG_ROPE_HALF, ig_gguf_read_qwen3, {PICTURE_KEYS}},
+    {"qwen3vlmoe", IG_ROPE_HALF, ig_gguf_read_qwen3moe, {EXPERT_KEYS, PICTURE_KEYS, "expert_feed_forward_length"}},
+    {"seed_oss", IG_ROPE_HALF, ig_gguf_read_no_window, {NULL}},
     {"smollm3", IG_ROPE_PAIRED, read_smollm3, {NULL}},
 };
 

@@ -39,6 +39,33 @@ void ig_section_read_experts(ig_section *r, ig_config *c);
 
 /* The same of later models, whose first layers have none and whose last one may guess tokens ahead. */
 void ig_section_read_later_experts(ig_section *r, ig_config *c);
+/* Experts whose scores are sigmoids, with a bias where some are chosen; and with what their shares add up to, too. */
+void ig_gguf_read_sigmoid_experts(ig_section *r, ig_config *c);
+void ig_gguf_read_sigmoid_shares(ig_section *r, ig_config *c);
+/* Windows, if there are any, and which frequencies layers with and without one rotate by; or that there are none, which
+ * Qwen's files do not say. */
+void ig_gguf_read_windows(ig_section *r, ig_config *c, int pattern, ig_rope_set local, ig_rope_set other);
+void ig_gguf_read_no_window(ig_section *r, ig_config *c);
+
+/* Families that others with experts are like. */
+void ig_gguf_read_cohere2(ig_section *r, ig_config *c);
+void ig_gguf_read_hunyuan(ig_section *r, ig_config *c);
+void ig_gguf_read_qwen3(ig_section *r, ig_config *c);
+
+/* config_gguf_experts.c */
+void ig_gguf_read_afmoe(ig_section *r, ig_config *c);
+void ig_gguf_read_cohere2moe(ig_section *r, ig_config *c);
+void ig_gguf_read_ernie4_5_moe(ig_section *r, ig_config *c);
+void ig_gguf_read_exaone_moe(ig_section *r, ig_config *c);
+void ig_gguf_read_glm4moe(ig_section *r, ig_config *c);
+void ig_gguf_read_gpt_oss(ig_section *r, ig_config *c);
+void ig_gguf_read_hunyuan_moe(ig_section *r, ig_config *c);
+void ig_gguf_read_hy_v3(ig_section *r, ig_config *c);
+void ig_gguf_read_mellum(ig_section *r, ig_config *c);
+void ig_gguf_read_minimax_m2(ig_section *r, ig_config *c);
+void ig_gguf_read_olmoe(ig_section *r, ig_config *c);
+void ig_gguf_read_qwen2moe(ig_section *r, ig_config *c);
+void ig_gguf_read_qwen3moe(ig_section *r, ig_config *c);
 
 /* config_latent.c */
 void ig_gguf_read_deepseek2(ig_section *r, ig_config *c);

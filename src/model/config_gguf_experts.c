@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Families with mixtures of experts whose layers all attend, from GGUF metadata.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "model/config_section.h"
+
+/* In all layers, if there are any; the width is an expert's. */
+void ig_section_read_experts(ig_section *r, ig_config *c) {
+    int n = ig_section_count(r, "expert_count", IG_MAX_EXPERTS);
+    if (!n || r->status) return;
+    c->n_experts = n;
+    c->n_experts_used = ig_section_int(r, "expert_used_count", IG_MAX_EXPERTS, -1);
+    if (c->n_experts_used > c->n_experts && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %d, must be at most 'expert_count' (%d)", r->path,
+                            ig_section_name(r, "expert_used_count").text, c->n_experts_used, c->n_experts);
+}
+
+/* How many of the first layers have no experts. */
+static int read_n_plain(ig_section *r, const ig_config *c) {
+    return ig_section_count(r, "leading_dense_block_count", c->n_layers - 1);
+}
+
+void ig_gguf_read_ernie4_5_moe(ig_section *r, ig_config *c) {
+    ig_config_set_plain_layers(c, read_n_plain(r, c));
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
+    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    ig_section_read_experts(r, c);
+    ig_gguf_read_no_window(r, c);
+    if (ig_section_int(r, "interleave_moe_layer_step", IG_MAX_LAYERS, 1) != 1 && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is above 1, which is not supported", r->path,
+                            ig_section_name(r, "interleave_moe_layer_step").text);
+}
+
+/* Every other layer has a window, from the first on. Files do not say that YaRN's blend is not of whole numbers. */
+void ig_gguf_read_gpt_oss(ig_section *r, ig_config *c) {
+    ig_gguf_read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
+    c->activation = IG_SWIGLU_OAI;
+    c->has_sink_scores = true;
+    c->rope_is_exact = true;
+    ig_section_read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
+void ig_gguf_read_hunyuan_moe(ig_section *r, ig_config *c) {
+    ig_gguf_read_hunyuan(r, c);
+    ig_section_read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
+/* Scores of experts are sigmoids, and a bias counts where some are chosen. */
+void ig_gguf_read_sigmoid_experts(ig_section *r, ig_config *c) {
+    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    ig_section_read_experts(r, c);
+    c->routing = IG_ROUTING_SIGMOID;
+    if (ig_section_count(r, "expert_gating_func", 2) == 1 && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
+                            ig_section_name(r, "expert_gating_func").text);
+}
+
+void ig_gguf_read_minimax_m2(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    ig_gguf_read_no_window(r, c);
+    ig_gguf_read_sigmoid_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+}
+
+void ig_gguf_read_olmoe(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->is_share_of_all = true;
+    ig_gguf_read_no_window(r, c);
+    ig_section_read_experts(r, c);
+}
+
+void ig_gguf_read_qwen2moe(ig_section *r, ig_config *c) {
+    ig_gguf_read_no_window(r, c);
+    ig_section_read_experts(r, c);
+    c->is_share_of_all = true;
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->is_shared_gated = true;
+}
+
+void ig_gguf_read_qwen3moe(ig_section *r, ig_config *c) {
+    ig_gguf_read_qwen3(r, c);
+    ig_section_read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
+/* What shares add up to. */
+static void read_scale(ig_section *r, ig_config *c) {
+    bool is_normed = false;
+    c->expert_scale = ig_section_scale(r, "expert_weights_scale", 1);
+    ig_gguf_bool(r->g, ig_section_name(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
+    c->is_share_of_all = !is_normed;
+}
+
+void ig_gguf_read_sigmoid_shares(ig_section *r, ig_config *c) {
+    read_scale(r, c);
+    ig_gguf_read_sigmoid_experts(r, c);
+}
+
+/* The first layers have no experts, and the last one of a file may guess tokens ahead. */
+static void read_widths(ig_section *r, ig_config *c, int n_plain) {
+    c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
+    c->n_layers -= c->n_layers_left_out;
+    ig_config_set_plain_layers(c, n_plain);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->d_ff_shared = c->d_ff * ig_section_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
+}
+
+void ig_section_read_later_experts(ig_section *r, ig_config *c) {
+    read_widths(r, c, read_n_plain(r, c));
+    read_scale(r, c);
+    ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    ig_section_read_experts(r, c);
+}
+
+static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
+    read_widths(r, c, n_plain);
+    ig_gguf_read_sigmoid_shares(r, c);
+}
+
+/* GLM 4.5 to 4.7. */
+void ig_gguf_read_glm4moe(ig_section *r, ig_config *c) {
+    read_later_experts(r, c, read_n_plain(r, c));
+    ig_gguf_read_no_window(r, c);
+    if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
+}
+
+/* K-EXAONE. Layers without a window do not rotate. */
+void ig_gguf_read_exaone_moe(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_later_experts(r, c, read_n_plain(r, c));
+    ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+}
+
+/* Trinity. */
+void ig_gguf_read_afmoe(ig_section *r, ig_config *c) {
+    read_later_experts(r, c, read_n_plain(r, c));
+    c->norm_order = IG_NORMS_AROUND;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->has_attn_gate = true;
+    c->embed_scale = sqrt((double)c->d_model);
+    ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+}
+
+static int count_without_router(const ig_section *r, const ig_config *c) {
+    char name[64];
+    for (int n = 0; n < c->n_layers - 1; n++) {
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", n);
+        if (ig_gguf_tensor(r->g, name)) return n;
+    }
+    return c->n_layers - 1;
+}
+
+/* Hunyuan 3. No key says how many of the first layers have no experts. */
+void ig_gguf_read_hy_v3(ig_section *r, ig_config *c) {
+    read_later_experts(r, c, count_without_router(r, c));
+    ig_gguf_read_no_window(r, c);
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
+}
+
+void ig_gguf_read_mellum(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    ig_section_read_local_windows(r, c, 4, c->rope_theta);
+    ig_section_read_experts(r, c);
+    c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
+/* But the first ones, which have no experts, do. What experts give is averaged with what one for all tokens does. */
+void ig_gguf_read_cohere2moe(ig_section *r, ig_config *c) {
+    float rms_eps = c->norm_eps;
+    int n_plain = read_n_plain(r, c);
+    read_later_experts(r, c, n_plain);
+    ig_gguf_read_cohere2(r, c);
+    if (rms_eps > 0) c->norm = IG_NORM_RMS, c->norm_eps = rms_eps;
+    for (int l = 0; l < n_plain; l++) c->rope_set[l] = IG_ROPE_MAIN;
+    if (c->d_ff_shared) c->shared_scale = 0.5, c->expert_scale *= 0.5;
+}
