@@ -456,11 +456,17 @@ typedef struct ig_session_options {
                     the cache's */
     int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX; in a cache at most the cache's. Default 512 */
     int n_draft; /* most tokens that a decode step computes ahead, 0..IG_DRAFT_MAX: those that follow where the text
-                    last said the same, as many as seem worth their time. If they come, their steps take no time; else
+                    last said the same, or that draft_model guesses, as many as seem worth their time. If they come,
+                    their steps take no time; else
                     they are taken back. No result changes by a bit. While they are held they take room. Fewer than
                     n_batch; models whose layers carry states have three at most, and 64 MB for their states. There are
                     none on a GPU, for models whose layers share keys, for policies that drop entries, a KV limit,
                     "infinigen-osdi24", answers that are shared, traces and audits. Default 0 */
+    ig_model *draft_model; /* a smaller model of the same vocabulary, which guesses what comes where the text has not
+                              said it before, as far as that seems worth its time; it gets the tokens of prompts, too,
+                              which takes its time. NULL (default): none. It is open for longer than the session, has
+                              no layers that carry states, and has no draft model itself. In a cache it is the
+                              cache's. If it fails, a warning is logged, and nothing else */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps; it must not change the session */
     void *progress_user;
@@ -482,6 +488,7 @@ typedef struct ig_cache_plan_info {
     uint64_t kv;      /* K and V of n_ctx tokens of each, in RAM, and states of layers that have none */
     uint64_t sketch;
     uint64_t scratch;
+    uint64_t drafts; /* all of the draft model */
     uint64_t total;
     ig_plan_place gpu; /* of all these, in a GPU's memory; K, V and sketches there are copies, no part of the above, */
     ig_plan_place locked; /* and in page-locked memory of the host; with a GPU only */
@@ -670,6 +677,7 @@ typedef struct ig_session_stats {
     uint64_t n_expected, n_expected_hits;           /* of both those that ig_generate_options.expected foretold */
     bool shares;                                    /* it takes tokens from others there, and gives them */
     double prefill_seconds, decode_seconds;         /* of steps with other sessions a share */
+    double draft_seconds;                           /* of decode_seconds those of the draft model */
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present; of scratch most is shared by the model's
                                                        sessions and the context's models */
     uint64_t n_entries;                             /* KV entries (token x KV head x layer) held */

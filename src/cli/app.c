@@ -164,6 +164,22 @@ static int make_spill_folder(const ig_cli_options *o) {
                            spill, strerror(errno));
 }
 
+static int open_draft_model(ig_cli_app *app) {
+    char path[sizeof app->path];
+    ig_error err = {0};
+    int code = ig_cli_find_draft_model(path, sizeof path, app->o);
+    if (code || !*path) return code;
+    ig_cli_progress bar = ig_cli_progress_start("loading", "bytes");
+    ig_model_options model = ig_model_defaults();
+    model.no_mmap = app->o->no_mmap;
+    model.no_repack = app->o->no_repack;
+    model.progress = ig_cli_on_progress;
+    model.progress_user = &bar;
+    ig_status status = ig_model_open(&app->draft_model, app->ctx, path, &model, &err);
+    ig_cli_progress_end(&bar);
+    return status ? ig_cli_fail(app->o, &err) : IG_EXIT_OK;
+}
+
 int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     ig_error err = {0};
     memset(app, 0, sizeof *app);
@@ -216,6 +232,8 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
         app->unusable = err;
     else if (status)
         return ig_cli_fail(o, &err);
+    if (!tokenizer_only) code = open_draft_model(app);
+    if (code) return code;
     app->load_seconds = ig_eval_seconds() - bar.start;
     ig_model_get_info(app->model, &app->info);
     if (!tokenizer_only) warn_of_gpu_layers(app);
@@ -227,13 +245,14 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
 
 int ig_cli_close(ig_cli_app *app, int code) {
     int traced = ig_cli_close_trace(app);
+    ig_model_close(app->draft_model);
     ig_model_close(app->model);
     ig_context_close(app->ctx);
     free(app->grammar);
     free(app->chat_template);
     ig_cli_free_adapters(&app->adapters);
     json_decref(app->variables);
-    app->model = NULL;
+    app->model = app->draft_model = NULL;
     app->ctx = NULL;
     app->grammar = app->chat_template = NULL;
     app->variables = NULL;
@@ -283,6 +302,7 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.n_ctx = o->ctx;
     s.n_batch = o->batch;
     s.n_draft = o->draft < IG_DRAFT_MAX ? o->draft : IG_DRAFT_MAX;
+    s.draft_model = app->draft_model;
     ig_cli_use_policy(app, &s.cache, o->kv_policy.n ? o->kv_policy.v[0] : s.cache.policy, o->kv_sketch.v[0]);
     s.cache.alpha = o->kv_alpha.v[0];
     s.cache.partial = o->kv_partial.v[0];
@@ -318,6 +338,7 @@ static const char *what_has_no_draft(const ig_cli_options *o) {
         bool is_so;
         const char *text;
     } all[] = {
+        {!o->draft, "with --draft 0"},
         {o->kv_limit.n, "with --kv-limit"},
         {o->reuse_answers, "with --reuse-answers"},
         {o->kv_trace, "with --kv-trace"},
@@ -338,10 +359,12 @@ int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options)
     const ig_cli_options *o = app->o;
     ig_cache_plan_info plan;
     ig_error err = {0};
-    if (!options->n_draft || !ig_cli_is_given(o, &o->draft)) return IG_EXIT_OK;
+    bool is_asked = app->draft_model || (options->n_draft && ig_cli_is_given(o, &o->draft));
+    if (!is_asked) return IG_EXIT_OK;
     if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
     if (plan.n_draft) return IG_EXIT_OK;
-    ig_cli_complain(o, "--draft: leave it out: nothing is computed ahead %s", what_has_no_draft(o));
+    ig_cli_complain(o, "%s: leave it out: nothing is computed ahead %s", app->draft_model ? "-md" : "--draft",
+                    what_has_no_draft(o));
     return IG_EXIT_USAGE;
 }
 

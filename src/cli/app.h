@@ -131,7 +131,7 @@ typedef struct ig_cli_adapters {
 typedef struct ig_cli_app {
     const ig_cli_options *o;
     ig_context *ctx;
-    ig_model *model;
+    ig_model *model, *draft_model; /* that one NULL: there is none */
     ig_model_info info;
     ig_error unusable; /* inspect: why the model can only be listed, not run */
     double load_seconds;
@@ -165,7 +165,7 @@ void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *pol
 const char *ig_cli_sketch(ig_cli_app *app, const char *policy, const char *sketch);
 /* Makes the skew that infinigen-osdi24 wants, if the flags ask for that policy and there is none. The exit code. */
 int ig_cli_calibrate(ig_cli_app *app);
-/* The exit code: not 0 if --draft asks for what cannot be with this model, device and policy. */
+/* The exit code: not 0 if --draft or a draft model asks for what cannot be with this model, device and policy. */
 int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options);
 /* A session with such options. With --kv-store it lies in a cache for n_sessions like it, else *cache is NULL. Close
  * both in any case, the session first. */
@@ -193,6 +193,8 @@ int ig_cli_prompt_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const 
 /* Where the model of -m is: as it stands if there is such a file, else the cached file of a known
  * name, which is fetched first. The exit code. */
 int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o);
+/* The same of the draft model; an empty path: none is asked for. */
+int ig_cli_find_draft_model(char *path, size_t cap, const ig_cli_options *o);
 
 /* ---- reports (report.c) --------------------------------------------------- */
 

@@ -157,6 +157,7 @@ typedef struct ig_cli_options {
 
     bool help, json, verbose;
     const char *model, *hub, *cpu, *device; /* hub: a model of the Hugging Face hub; `model` is its name then */
+    const char *draft_model, *draft_hub;
     int threads;
 
     const char *prompt, *file, *system;

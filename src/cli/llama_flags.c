@@ -33,7 +33,7 @@
 #define POSITIONS "positions are what the model's file says they are"
 #define NO_ADAPTER "a model is taken as its file has it, but for --lora"
 #define STORE "--kv-store DIR keeps what prompts have computed"
-#define NO_DRAFT "no second model drafts tokens, but --draft N guesses what the text has said before: leave it out"
+#define DRAFTS "-md MODEL names a model that guesses what comes, and --draft N says how many tokens at most"
 #define TEXTS_ONLY "models are given texts only"
 #define REQUESTS "requests carry it, as stop and seed: leave it out"
 #define MODELS \
@@ -126,12 +126,15 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--yarn-orig-ctx, --yarn-ext-factor, --yarn-attn-factor, --yarn-beta-slow, --yarn-beta-fast", ALL, VALUE, NULL,
      NULL, POSITIONS, 0},
     {"-gan, --grp-attn-n, -gaw, --grp-attn-w", ALL, VALUE, NULL, NULL, POSITIONS, 0},
-    {"-md, --model-draft, --spec-draft-model, --draft-min, --draft-p-min, -cd, --ctx-size-draft", ALL, VALUE, NULL,
-     NULL, NO_DRAFT, 0},
-    {"-lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic", ALL, VALUE, NULL, NULL, NO_DRAFT, 0},
+    {"--draft-min, --draft-n-min, --draft-p-min, -cd, --ctx-size-draft, -td, --threads-draft", ALL, VALUE, "*", NULL,
+     NULL, 0},
+    {"-ngld, --gpu-layers-draft, --n-gpu-layers-draft", ALL, VALUE, "*", NULL, NULL, 0},
+    {"-md, --model-draft, --spec-draft-model, -hfd, -hfrd, --hf-repo-draft, --spec-draft-hf",
+     ALL & ~(IG_VERB_GENERATE | IG_VERB_INSPECT | SERVE), VALUE, NULL, NULL, "run, chat and serve take a draft model",
+     0},
+    {"-lcs, --lookup-cache-static, -lcd, --lookup-cache-dynamic", ALL, VALUE, NULL, NULL, DRAFTS, 0},
     {"--spec-default", ALL, NONE, "*", NULL, NULL, 0},
-    {"-td, --threads-draft, -ngld, --gpu-layers-draft, -devd, --device-draft, --spec-type", ALL, VALUE, NULL, NULL,
-     NO_DRAFT, 0},
+    {"-devd, --device-draft, --spec-type", ALL, VALUE, NULL, NULL, DRAFTS, 0},
     {"-mm, --mmproj, -mmu, --mmproj-url, --image, --audio, --video", ALL, VALUE, NULL, NULL, TEXTS_ONLY, 0},
     {"--embedding, --embeddings", ALL & ~SERVE, NONE, NULL, NULL, "'infinigen logits' writes what a model computes", 0},
 
@@ -219,7 +222,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
      0},
     {"--cpu-offload-gb", SERVE, VALUE, "0", NULL,
      "--weights-vram SIZE is what of the weights a GPU holds, and --weights-ram SIZE what RAM does", 0},
-    {"--speculative-config", SERVE, VALUE, NULL, NULL, NO_DRAFT, 0},
+    {"--speculative-config", SERVE, VALUE, NULL, NULL, DRAFTS, 0},
     {"--kv-transfer-config", SERVE, VALUE, NULL, NULL, STORE, 0},
     {"--dtype", SERVE, VALUE, "auto", NULL, "weights keep the type of their file: leave it out", 0},
     {"--tool-call-parser, --reasoning-parser", SERVE, VALUE, "*", NULL, NULL, 0},

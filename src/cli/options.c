@@ -360,6 +360,12 @@ const ig_cli_option ig_cli_option_table[] = {
      "most tokens that a step computes ahead, where the text has gone on so before (at most 15); the tokens are the "
      "same",
      DRAFTED, IG_KIND_INT, AT(draft), "15", 0, INT_MAX, NULL},
+    {"-md, --model-draft, --spec-draft-model", "MODEL",
+     "a smaller model of the same vocabulary, which guesses what comes where the text has not gone on so before; the "
+     "tokens are the same",
+     DRAFTED, IG_KIND_TEXT, AT(draft_model), NULL, 0, 0, NULL},
+    {"-hfd, -hfrd, --hf-repo-draft, --spec-draft-hf", "OWNER/REPO[:WHICH]", "the same, of the Hugging Face hub",
+     DRAFTED, IG_KIND_TEXT, AT(draft_hub), NULL, 0, 0, NULL},
     {"--kv-policy", "NAME", "which KV entries attention uses", CACHE, IG_KIND_CHOICES, AT(kv_policy), "infinigen", 0, 0,
      policies},
     {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8, 4, 2 or 1 bits in groups of 64", CACHE,

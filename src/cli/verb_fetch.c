@@ -19,33 +19,42 @@ static int complain_of_name(const ig_cli_options *o, const ig_cli_sources *sourc
 }
 
 /* Neither a file nor a name; what looks like a path was meant as one. */
-static int complain_of_model(const ig_cli_options *o, const ig_cli_sources *sources) {
-    size_t n = strlen(o->model);
-    if (ig_cli_hub_is_name(o->model) && access(strndupa(o->model, strcspn(o->model, "/")), F_OK) != 0)
-        return ig_cli_complain(o, "%s: no such file (-hf %s gets a model of this name from the Hugging Face hub)",
-                               o->model, o->model);
-    if (strchr(o->model, '/') || (n > 5 && strcasecmp(o->model + n - 5, ".gguf") == 0))
-        return ig_cli_complain(o, "%s: no such file", o->model);
-    return complain_of_name(o, sources, o->model, "no such file, nor a model that 'infinigen fetch' knows");
+static int complain_of_model(const ig_cli_options *o, const char *model, const ig_cli_sources *sources) {
+    size_t n = strlen(model);
+    if (ig_cli_hub_is_name(model) && access(strndupa(model, strcspn(model, "/")), F_OK) != 0)
+        return ig_cli_complain(o, "%s: no such file (-hf%s %s gets a model of this name from the Hugging Face hub)",
+                               model, model == o->draft_model ? "d" : "", model);
+    if (strchr(model, '/') || (n > 5 && strcasecmp(model + n - 5, ".gguf") == 0))
+        return ig_cli_complain(o, "%s: no such file", model);
+    return complain_of_name(o, sources, model, "no such file, nor a model that 'infinigen fetch' knows");
 }
 
-int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o) {
+static int find_model(char *path, size_t cap, const ig_cli_options *o, const char *model) {
     ig_cli_sources sources;
     struct stat st;
-    if (o->hub) return ig_cli_hub_get(path, cap, o->hub, false, o);
-    if (stat(o->model, &st) == 0) {
-        if (strlen(o->model) >= cap) return ig_cli_complain(o, "the model's path is too long");
-        strcpy(path, o->model);
+    if (stat(model, &st) == 0) {
+        if (strlen(model) >= cap) return ig_cli_complain(o, "the model's path is too long");
+        strcpy(path, model);
         return IG_EXIT_OK;
     }
-    if (errno != ENOENT && errno != ENOTDIR) return ig_cli_complain(o, "%s: %s", o->model, strerror(errno));
+    if (errno != ENOENT && errno != ENOTDIR) return ig_cli_complain(o, "%s: %s", model, strerror(errno));
     int code = ig_cli_sources_load(&sources, o, false);
     if (!code) {
-        const ig_cli_source *found = ig_cli_sources_find(&sources, o->model);
-        code = found ? ig_cli_source_get(path, cap, found, o) : complain_of_model(o, &sources);
+        const ig_cli_source *found = ig_cli_sources_find(&sources, model);
+        code = found ? ig_cli_source_get(path, cap, found, o) : complain_of_model(o, model, &sources);
     }
     ig_cli_sources_free(&sources);
     return code;
+}
+
+int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o) {
+    return o->hub ? ig_cli_hub_get(path, cap, o->hub, false, o) : find_model(path, cap, o, o->model);
+}
+
+int ig_cli_find_draft_model(char *path, size_t cap, const ig_cli_options *o) {
+    *path = 0;
+    if (o->draft_hub) return ig_cli_hub_get(path, cap, o->draft_hub, false, o);
+    return o->draft_model ? find_model(path, cap, o, o->draft_model) : IG_EXIT_OK;
 }
 
 /* Prints what is known, or adds it to `report`; the exit code. */

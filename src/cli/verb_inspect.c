@@ -215,6 +215,7 @@ static void print_plan(const ig_cli_app *app, const ig_cache_plan_info *plan, co
     printf("  KV       %10s\n", ig_cli_size(a, plan->kv));
     printf("  sketch   %10s\n", ig_cli_size(a, plan->sketch));
     printf("  scratch  %10s\n", ig_cli_size(a, plan->scratch));
+    if (plan->drafts) printf("  drafts   %10s\n", ig_cli_size(a, plan->drafts));
     printf("  total    %10s\n", ig_cli_size(a, plan->total));
 }
 
@@ -316,6 +317,7 @@ static json_t *json_of_plan(const ig_cache_plan_info *plan, const ig_model_info 
         json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)plan->weights, "private",
                   (json_int_t)m->private_bytes, "kv", (json_int_t)plan->kv, "sketch", (json_int_t)plan->sketch,
                   "scratch", (json_int_t)plan->scratch, "total", (json_int_t)plan->total);
+    if (plan->drafts) json_object_set_new(json, "drafts", json_integer((json_int_t)plan->drafts));
     if (plan->gpu.total) {
         json_object_set_new(json, "gpu", json_of_place(&plan->gpu));
         json_object_set_new(json, "page_locked", json_of_place(&plan->locked));

@@ -115,9 +115,9 @@ static char *folder_of(char *path) {
 /* From here on the files that a server needs are all there are; the model is fetched before, if it has to be, and named
  * by its path from then on. */
 static int close_files(ig_cli_options *o) {
-    static char model[4096], files[4096], spill[4096], sketches[4096], at[4096];
+    static char model[4096], files[4096], draft[4096], drafts[4096], spill[4096], sketches[4096], at[4096];
     const char *own[3] = {NULL}, *const read[] = {
-                                     files,
+                                     files, drafts,
                                      ig_cli_path(sketches, sizeof sketches, IG_PLACE_CACHE, "sketches") ? sketches : "",
                                      o->kv_sketch.n ? o->kv_sketch.v[0] : "", o->api_key_file ? o->api_key_file : "",
                                      /* for libc and SQLite, and to find the address of --host */
@@ -126,11 +126,15 @@ static int close_files(ig_cli_options *o) {
     size_t n = 0;
     ig_error err = {0};
     int code = ig_cli_find_model(model, sizeof model, o);
+    if (!code) code = ig_cli_find_draft_model(draft, sizeof draft, o);
     if (code) return code;
     if (!o->alias) o->alias = o->hub;
     o->model = model, o->hub = NULL;
+    if (*draft) o->draft_model = draft, o->draft_hub = NULL;
     snprintf(files, sizeof files, "%s", model);
+    snprintf(drafts, sizeof drafts, "%s", draft);
     if (ig_cli_number_of_part(model)) folder_of(files); /* the others lie there */
+    if (ig_cli_number_of_part(draft)) folder_of(drafts);
     if (o->kv_store && mkdir(o->kv_store, 0700) != 0 && errno != EEXIST)
         return ig_cli_complain(o, "%s: %s", o->kv_store, strerror(errno));
     if (o->kv_store) own[n++] = o->kv_store;

@@ -4,6 +4,7 @@
  * of its own; ig_session_decode() is the same for single tokens, all or none. ig_session_sync() computes its pieces by
  * the same forward pass and takes tokens and logits from it as these do.
  */
+#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -93,28 +94,64 @@ static ig_status add_segment(int *n_segments, int number, ig_session *s, const i
     return IG_OK;
 }
 
+/* Rows behind a segment's token: where the text has said it before. */
+static void look_up(ig_segment *seg, ig_draft_step *step) {
+    ig_session *s = session_of(seg);
+    int most = ig_min_int(s->n_draft, s->most_tokens - seg->first - 1);
+    most = ig_min_int(most, s->options.n_batch - step->n_rows);
+    int n = ig_drafter_plan(&s->drafter, step->costs, step->n_rows, most, &step->expected);
+    ig_drafter_write(&s->drafter, s->tokens, n);
+    seg->n += n;
+    step->n_rows += n;
+}
+
+/* The same as their draft models guess, of n segments. */
+static void ask_draft_models(ig_segment *const *segments, int n, ig_draft_step *step) {
+    ig_draft_job jobs[IG_ROW_COSTS_MOST];
+    int most_rows = INT_MAX;
+    for (int i = 0; i < n; i++) {
+        ig_session *s = session_of(segments[i]);
+        int end = segments[i]->first + 1, most = ig_min_int(s->most_tokens, s->draft.session->options.n_ctx) - end;
+        jobs[i] = (ig_draft_job){.session = s, .n_tokens = end, .most = ig_min_int(s->n_draft, most)};
+        most_rows = ig_min_int(most_rows, s->options.n_batch);
+    }
+    double seconds = ig_draft_models_guess(jobs, n, most_rows, step);
+    for (int i = 0; i < n; i++) {
+        segments[i]->n += jobs[i].n;
+        jobs[i].session->draft_seconds += seconds / n;
+        jobs[i].session->decode_seconds += seconds / n;
+    }
+}
+
 /* Rows behind the tokens of steps that do nothing but decode: what probably comes next. */
 static void add_drafts(ig_batch *b, int n_segments) {
-    int n_rows = 0;
-    for (int i = 0; i < n_segments; i++) {
+    ig_segment *asking[IG_ROW_COSTS_MOST];
+    int n_asking = 0;
+    for (int i = 0; i < n_segments; i++)
         if (b->segments[i].dense) return;
-        n_rows++;
-    }
-    double expected = n_rows;
+    ig_draft_step step = {.costs = &b->costs, .n_rows = n_segments, .expected = n_segments};
     for (int i = 0; i < n_segments; i++) {
         ig_segment *seg = &b->segments[i];
         ig_session *s = session_of(seg);
-        int end = seg->first + 1, most = ig_min_int(s->n_draft, s->most_tokens - end);
         if (!s->n_draft) continue;
         s->tokens[seg->first] = *seg->ids;
-        ig_drafter_see(&s->drafter, s->tokens, end);
-        most = ig_min_int(most, s->options.n_batch - n_rows);
-        int n = ig_drafter_plan(&s->drafter, &b->costs, n_rows, most, &expected);
-        ig_drafter_write(&s->drafter, s->tokens, n);
         seg->ids = s->tokens + seg->first;
-        seg->n += n;
-        n_rows += n;
+        ig_drafter_see(&s->drafter, s->tokens, seg->first + 1);
+        ig_draft_model_see(&s->draft, s->tokens, seg->first + 1);
+        if (n_segments < IG_ROW_COSTS_MOST && ig_draft_model_chance(&s->draft) > ig_drafter_chance(&s->drafter))
+            asking[n_asking++] = seg;
+        else
+            look_up(seg, &step);
     }
+    if (n_asking) ask_draft_models(asking, n_asking, &step);
+    for (int i = 0; i < n_asking; i++)
+        if (asking[i]->n == 1) look_up(asking[i], &step);
+}
+
+/* What draft models get of the prompts of a step that has been made. */
+static void let_drafts_follow(const ig_batch_item *items, int n) {
+    for (int i = 0; i < n; i++)
+        if (items[i].prompt && !items[i].status) ig_draft_model_follow(items[i].session, items[i].n);
 }
 
 /* ---- results --------------------------------------------------------------------------- */
@@ -272,6 +309,7 @@ static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
             ig_session_take_ahead(x->session);
         if (seg && seg->status && has_drafts(seg)) run_without_drafts(x, seg->number); /* in the place of segment 0 */
     }
+    if (!status) let_drafts_follow(items, n);
     ig_batch_end(&m->batch);
     return status;
 }

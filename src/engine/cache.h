@@ -14,6 +14,7 @@ struct ig_cache {
     int least_dropping;         /* layers; there is no room for all entries of more of them */
     ig_kv_memory *memory;
     ig_keeper keeper;  /* its store is NULL if nothing is to outlive the process */
+    ig_cache *drafts;  /* in which its sessions' draft sessions lie; NULL: there are none */
     ig_prefix_id root; /* of what sessions share */
     uint64_t taken_tokens;
 };

@@ -7,7 +7,8 @@
  * A guess is that the text goes on as it did where it last said the same: what follows the longest run of tokens that
  * is also the end of the text ("prompt lookup": Saxena 2023; Yang et al., "Inference with Reference", 2023), in the
  * text itself or in what the caller expects to come. How often that comes true is counted for each length of a run,
- * whether anything is computed of it or not; with what steps cost that says how many tokens are worth guessing.
+ * whether anything is computed of it or not; with what steps cost that says how many tokens are worth guessing. Another
+ * source of guesses is a smaller model: draft_model.h.
  */
 #ifndef IG_ENGINE_DRAFT_H
 #define IG_ENGINE_DRAFT_H
@@ -15,6 +16,17 @@
 #include <stdint.h>
 
 #include "base/row_costs.h"
+#include "infinigen.h"
+
+/* Guesses of the tokens that come next. */
+typedef struct ig_guesses {
+    int n;
+    double chance[IG_DRAFT_MAX]; /* that this one comes, if those before it do */
+} ig_guesses;
+
+/* How many of them are worth their rows, in a step that otherwise has n_rows rows, takes `spent` seconds beside what
+ * its rows do, and gives *expected tokens, to which is added what those let expect. */
+int ig_guesses_plan(const ig_guesses *g, const ig_row_costs *costs, int n_rows, double spent, double *expected);
 
 enum { IG_DRAFT_RUNS = 6 /* kinds of lengths: 1, 2 to 3, 4 to 7 and so on */ };
 
@@ -33,8 +45,9 @@ typedef struct ig_drafter {
 void ig_drafter_expect(ig_drafter *d, int n, const int32_t *expected, int n_expected);
 /* The text has n tokens. What comes behind its last one is guessed, and if that was guessed itself, it is counted. */
 void ig_drafter_see(ig_drafter *d, const int32_t *tokens, int n);
-/* How many tokens are worth guessing, at most `most`, in a step that otherwise has n_rows rows and gives *expected
- * tokens, to which is added what they let expect. */
+/* The chance of its next guess; 0: there is none. */
+double ig_drafter_chance(const ig_drafter *d);
+/* How many of its guesses are worth their rows, at most `most`, as ig_guesses_plan() says. */
 int ig_drafter_plan(const ig_drafter *d, const ig_row_costs *costs, int n_rows, int most, double *expected);
 /* Writes n guesses behind the text's tokens. */
 void ig_drafter_write(const ig_drafter *d, int32_t *tokens, int n);

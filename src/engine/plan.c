@@ -302,6 +302,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
     if (!s) s = plan_speculation(p, err);
     if (!s) p->n_draft = p->policy.n_ahead = plan_draft(p, m);
+    if (!s && p->n_draft && p->o.draft_model && !p->o.shared) s = ig_draft_model_check(p->o.draft_model, m, err);
     if (!s) s = take_sketch(p, m, err);
     if (s) return s;
     p->policy.sketch = p->sketch;
@@ -350,6 +351,16 @@ static void plan_places(ig_cache_plan_info *out, const ig_weight_stats *st, bool
     locked->total = locked->weights + locked->slots + locked->kv + locked->scratch;
 }
 
+static ig_status plan_draft_sessions(uint64_t *bytes, const ig_session_plan *p, ig_error *err) {
+    ig_cache_plan_info drafts = {0};
+    ig_session_options o;
+    if (!p->n_draft || !p->o.draft_model) return IG_OK;
+    o = ig_draft_model_options(&p->o, ig_kv_type_name(p->tiers.type));
+    ig_status s = ig_cache_plan(&drafts, p->o.draft_model, &o, err);
+    *bytes = drafts.total;
+    return s;
+}
+
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_cache_plan: model and result are needed");
     ig_session_plan p;
@@ -372,7 +383,8 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     scratch[IG_PLACE_HOST] += n * shadow;
     out->scratch = scratch[IG_PLACE_HOST] + scratch[IG_PLACE_DEVICE] + usage;
     uint64_t copies = ig_kv_plan_vram(&p.kv, &p.tiers), sketches = plan_sketch_copies(&p);
-    out->total = out->weights + out->kv + copies + out->sketch + sketches + out->scratch;
+    if (!s) s = plan_draft_sessions(&out->drafts, &p, err);
+    out->total = out->weights + out->kv + copies + out->sketch + sketches + out->scratch + out->drafts;
     if (!m->ctx->device->ops->is_host) plan_places(out, &st, p.tiers.is_paged, copies, sketches, scratch);
     ig_session_give_sketch(m, p.sketch);
     return s;

@@ -101,6 +101,7 @@ static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p,
     if (p->o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p->o.n_ctx,
                m->config.n_ctx_train);
+    ig_cache *drafts = p->o.shared ? p->o.shared->drafts : NULL;
     ig_status status = open_kv(&s->seq.kv, m, p, err);
     if (status) {
         ig_session_give_sketch(m, p->sketch);
@@ -108,6 +109,8 @@ static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p,
         return status;
     }
     status = ig_session_equip(s, p, s->seq.kv, err);
+    if (!status && p->n_draft && p->o.draft_model)
+        status = ig_draft_model_open(&s->draft, drafts, m, &p->o, ig_kv_type_name(p->tiers.type), err);
     if (status)
         ig_session_close(s);
     else
@@ -142,6 +145,7 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
 void ig_session_close(ig_session *s) {
     if (!s) return;
     ig_kv *kv = s->seq.kv;
+    ig_draft_model_close(&s->draft);
     ig_session_strip(s);
     bool entered = ig_batch_enter(&s->model->batch);
     ig_kv_close(kv);
@@ -237,6 +241,7 @@ void ig_session_take_ahead(ig_session *s) {
     s->n_expected_hits += s->is_expected;
     ig_sequence_stepped(&s->seq, s->tokens, s->n_tokens, false);
     ig_drafter_see(&s->drafter, s->tokens, s->n_tokens);
+    ig_draft_model_see(&s->draft, s->tokens, s->n_tokens);
 }
 
 /* What could not be written is written again when the session goes on: only tokens that are lost are a failure. */
@@ -308,11 +313,13 @@ static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
     if (status) return status;
     status = compute(s, p, n, err);
     ig_batch_end(&s->model->batch);
-    if (status)
+    if (status) {
         ig_session_roll_back(s, first, status);
-    else
-        s->n_prefilled += (uint64_t)n;
-    return status;
+        return status;
+    }
+    s->n_prefilled += (uint64_t)n;
+    ig_draft_model_follow(s, s->options.n_batch);
+    return IG_OK;
 }
 
 /* Tokens [0, n) of ids are taken over from others or the store, as far as these have more of them than the session. The
@@ -432,6 +439,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .shares = q->shares,
         .prefill_seconds = s->prefill_seconds,
         .decode_seconds = s->decode_seconds,
+        .draft_seconds = s->draft_seconds,
         .kv_bytes = kv.ram_bytes,
         .disk_bytes = kv.disk_bytes,
         .read_bytes = kv.read_bytes,

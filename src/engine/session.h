@@ -5,7 +5,7 @@
 #ifndef IG_ENGINE_SESSION_H
 #define IG_ENGINE_SESSION_H
 
-#include "engine/draft.h"
+#include "engine/draft_model.h"
 #include "model/forward.h"
 
 /* What a session is to be, worked out from its options. */
@@ -39,10 +39,11 @@ struct ig_session {
     int n_ahead;     /* tokens and logits behind n_tokens and `logits`; the store and the policy have them too */
     int most_tokens; /* that there is room for, those ahead counted. Default n_ctx */
     ig_drafter drafter;
+    ig_draft_model draft;
     bool is_expected; /* those ahead are what the caller expects, not what the text has said before */
     uint64_t n_drafted, n_draft_hits, n_expected, n_expected_hits;
     uint64_t n_prefilled, n_decoded, n_taken;
-    double prefill_seconds, decode_seconds;
+    double prefill_seconds, decode_seconds, draft_seconds;
     ig_part_work parts[IG_STEP_PARTS];
     uint64_t decode_read_bytes; /* what decode steps caused */
     uint64_t decode_vram_read_bytes;

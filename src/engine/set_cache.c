@@ -50,6 +50,7 @@ static void take_over(ig_session *next, const ig_session *s) {
     next->n_taken = s->n_taken;
     next->most_tokens = s->most_tokens;
     next->drafter = s->drafter;
+    next->draft = s->draft;
     next->prefill_seconds = s->prefill_seconds;
     memcpy(next->tokens, s->tokens, (size_t)s->n_tokens * sizeof *s->tokens);
     memcpy(next->logits, s->logits, (size_t)s->model->config.n_vocab * sizeof *s->logits);

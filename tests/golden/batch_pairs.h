@@ -35,10 +35,11 @@ typedef struct pair {
 } pair;
 
 static ig_random dice = {5};
-static int n_ctx;       /* N_CTX, or fewer */
-static bool has_window; /* in all layers: nothing is dropped by a limit */
-static bool shares;     /* the last layers read keys of others: nothing is ever dropped */
-static int n_draft;     /* of `together` */
+static int n_ctx;             /* N_CTX, or fewer */
+static bool has_window;       /* in all layers: nothing is dropped by a limit */
+static bool shares;           /* the last layers read keys of others: nothing is ever dropped */
+static int n_draft;           /* of `together` */
+static ig_model *draft_model; /* of `together`; NULL: none */
 
 static inline int any(int limit) { return (int)(ig_random_u64(&dice) % (uint64_t)limit); }
 
@@ -60,6 +61,7 @@ static inline void open_pair(pair *p, const kind *k, const char *where) {
         o.cache.memory.ram_bytes = least_ram(o);
     }
     o.n_draft = n_draft;
+    o.draft_model = draft_model;
     p->together = open_session(&o);
 }
 
@@ -106,6 +108,12 @@ static inline int32_t next_token(const int32_t *ids, int n) {
     return !n_draft || n < PERIOD || any(8) == 0 ? any(N_VOCAB) : ids[n - PERIOD];
 }
 
+/* The same of a pair; with a draft model, which is the same model, mostly what is likeliest. */
+static inline int32_t next_of(const pair *p) {
+    const float *logits = draft_model && any(8) ? ig_session_logits(p->alone) : NULL;
+    return logits ? ig_kernels_get(ctx->level)->argmax(logits, N_VOCAB) : next_token(p->ids, p->n);
+}
+
 /* Something for a session: more often than not a token. With guesses, which are made where all get one, mostly. */
 static inline ig_batch_item ask(const pair *p, int32_t *ids) {
     bool prompt = any(n_draft ? 20 : 3) == 0;
@@ -114,6 +122,7 @@ static inline ig_batch_item ask(const pair *p, int32_t *ids) {
     int32_t text[N_CTX + MOST_PIECE];
     memcpy(text, p->ids, (size_t)p->n * sizeof *text);
     for (int i = 0; i < x.n; i++) ids[i] = text[p->n + i] = next_token(text, p->n + i);
+    if (!prompt) ids[0] = next_of(p);
     return x;
 }
 
@@ -191,6 +200,21 @@ static inline int start_guessing(void **state) {
 static inline int stop_guessing(void **state) {
     n_draft = 0;
     return close_tiny(state);
+}
+
+/* A draft model is as good as can be: the same. */
+static inline int open_drafting(void **state) {
+    ig_error err = {0};
+    int failed = start_guessing(state) || !mkdtemp(folder);
+    expect_ok(ig_model_open(&draft_model, ctx, *state, NULL, &err), &err);
+    return failed;
+}
+
+static inline int close_drafting(void **state) {
+    n_draft = 0;
+    ig_model_close(draft_model);
+    draft_model = NULL;
+    return close_tiny_and_folder(state);
 }
 
 static inline int open_guessing(void **state) { return start_guessing(state) || !mkdtemp(folder); }

@@ -24,6 +24,7 @@ static ig_scheduler *scheduler;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int n_ended, n_draft;
+static ig_model *draft_model;
 
 /* One request and what came of it. */
 typedef struct asked {
@@ -110,6 +111,7 @@ static void open_scheduler(int n_places, int n_batch, int n_queue, double piece_
     o.session.n_ctx = N_CTX;
     o.session.n_batch = n_batch;
     o.session.n_draft = n_draft;
+    o.session.draft_model = draft_model;
     o.session.cache.memory.n_sessions = n_places;
     o.n_queue = n_queue;
     o.piece_seconds = piece_seconds;
@@ -559,6 +561,20 @@ static void guesses_change_nothing(void **state) {
     n_draft = 0;
 }
 
+/* Nor do those of a model that is as good as can be. */
+static void a_draft_model_changes_nothing(void **state) {
+    ig_error err = {0};
+    n_draft = IG_DRAFT_MAX;
+    model->batch.costs.are_nothing = true;
+    expect_ok(ig_model_open(&draft_model, ctx, TINY_LLAMA, NULL, &err), &err);
+    same_as_alone(state);
+    full_context(state);
+    takes_prefixes(state);
+    ig_model_close(draft_model);
+    draft_model = NULL;
+    n_draft = 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(same_as_alone, open_tiny_llama, close_tiny),
@@ -572,6 +588,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(waits_for_room, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(leaves_ram, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(room_is_the_context, open_tiny_and_folder, close_tiny_and_folder),
+        cmocka_unit_test_setup_teardown(a_draft_model_changes_nothing, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(guesses_change_nothing, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(owners_have_shares, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(refuses, open_tiny_llama, close_tiny),

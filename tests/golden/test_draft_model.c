@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A draft model: answers are the same with one as without, sooner where it is right; what cannot be one is refused, and
+ * one that fails is done without.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "engine/session.h"
+#include "golden/tiny_session.h"
+
+enum { N_PROMPT = 90, N_ANSWER = 80, N_TEXT = N_PROMPT + N_ANSWER };
+
+static ig_model *draft;
+
+static ig_model *open_other(const char *path) {
+    ig_model *m;
+    ig_error err = {0};
+    expect_ok(ig_model_open(&m, ctx, path, NULL, &err), &err);
+    return m;
+}
+
+/* The draft model is the model itself, opened again. */
+static int open_both(void **state) {
+    open_tiny_llama(state);
+    model->batch.costs.are_nothing = true;
+    draft = open_other(TINY_LLAMA);
+    return 0;
+}
+
+static int close_both(void **state) {
+    ig_model_close(draft);
+    return close_tiny(state);
+}
+
+static ig_session_options options(ig_model *draft_model) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = 256;
+    o.n_draft = draft_model ? IG_DRAFT_MAX : 0;
+    o.draft_model = draft_model;
+    return o;
+}
+
+/* Goes on with a text of n tokens, which seldom says anything twice. */
+static ig_session_stats go_on(ig_session *s, int32_t text[N_TEXT], int n, float temperature) {
+    ig_error err = {0};
+    ig_sampler_options so = ig_sampler_defaults();
+    ig_generate_options g = ig_generate_defaults();
+    ig_generate_result result;
+    ig_sampler *sampler;
+    const int32_t *ids;
+    so.temperature = temperature;
+    so.seed = 5;
+    g.n_predict = N_TEXT - n;
+    g.ignore_end = true;
+    expect_ok(ig_sampler_open(&sampler, model, &so, &err), &err);
+    put(s, text, n);
+    expect_ok(ig_generate(&result, s, sampler, &g, &err), &err);
+    assert_int_equal(ig_session_tokens(s, &ids), N_TEXT);
+    memcpy(text, ids, N_TEXT * sizeof *text);
+    ig_sampler_close(sampler);
+    return stats(s);
+}
+
+static void some_text(int32_t text[N_TEXT]) {
+    for (int i = 0; i < N_PROMPT; i++) text[i] = (i * i + 7 * i + 3) % N_VOCAB;
+}
+
+static void answers_are_the_same(void **state) {
+    static const float temperatures[] = {0, 0.7F, 2};
+    (void)state;
+    for (size_t i = 0; i < IG_COUNT(temperatures); i++) {
+        int32_t text[2][N_TEXT];
+        ig_session_options o[2] = {options(NULL), options(draft)};
+        ig_session_stats st = {0};
+        for (int k = 0; k < 2; k++) {
+            ig_session *s = open_session(&o[k]);
+            some_text(text[k]);
+            st = go_on(s, text[k], N_PROMPT, temperatures[i]);
+            st = go_on(s, text[k], N_PROMPT + 20, temperatures[i]); /* it goes back */
+            ig_session_close(s);
+        }
+        assert_memory_equal(text[0], text[1], sizeof *text);
+        assert_true(st.n_drafted > 0 && st.draft_seconds > 0 && st.draft_seconds < st.decode_seconds);
+        if (i == 0) assert_true(st.n_draft_hits > N_ANSWER && st.n_draft_hits * 10 >= st.n_drafted * 7);
+    }
+}
+
+/* Sessions of a cache: what one draft session has of a prompt the next one takes over. */
+static void in_a_cache(void **state) {
+    ig_error err = {0};
+    ig_session_options o = options(draft);
+    ig_cache *cache;
+    int32_t alone[N_TEXT], text[N_TEXT];
+    (void)state;
+    o.cache.memory.n_sessions = 2;
+    expect_ok(ig_cache_open(&cache, model, &o, &err), &err);
+    o.shared = cache;
+    o.draft_model = NULL; /* in a cache it is the cache's */
+    some_text(alone);
+    for (int i = 0; i < 2; i++) {
+        ig_session *s = open_session(&o);
+        assert_non_null(s->draft.session);
+        some_text(text);
+        ig_session_stats st = go_on(s, i ? text : alone, N_PROMPT, 0);
+        assert_true(st.n_draft_hits > N_ANSWER / 2);
+        assert_int_equal(st.n_taken > 0, i > 0);
+        assert_int_equal(stats(s->draft.session).n_taken > 0, i > 0);
+        ig_session_close(s);
+    }
+    assert_memory_equal(text, alone, sizeof text);
+    ig_cache_close(cache);
+}
+
+/* Beyond its context it guesses nothing, nor of a text that is far ahead of it. */
+static void its_context_is_shorter(void **state) {
+    int32_t text[2][N_TEXT];
+    ig_session_options o[2] = {options(NULL), options(draft)};
+    int n_ctx_train = draft->config.n_ctx_train;
+    (void)state;
+    draft->config.n_ctx_train = N_PROMPT + 20;
+    for (int k = 0; k < 2; k++) {
+        ig_session *s = open_session(&o[k]);
+        some_text(text[k]);
+        ig_session_stats st = go_on(s, text[k], N_PROMPT, 0);
+        if (k) assert_true(s->draft.session && st.n_draft_hits > 10 && st.n_draft_hits < N_ANSWER - 20);
+        ig_session_close(s);
+    }
+    assert_memory_equal(text[0], text[1], sizeof *text);
+    draft->config.n_ctx_train = n_ctx_train;
+}
+
+static void spoil(void *user, ig_tap_place at, int layer) {
+    static const float nan = NAN;
+    int *n_left = user;
+    if (at == IG_TAP_ATTENTION && layer == 1 && --*n_left < 0)
+        ctx->device->ops->copy(ctx->device, draft->batch.h, &nan, sizeof nan);
+}
+
+static void one_that_fails(void **state) {
+    int32_t text[2][N_TEXT];
+    ig_session_options o[2] = {options(NULL), options(draft)};
+    (void)state;
+    for (int n_left = 0; n_left < 40; n_left += 13) { /* in its prompt, and later */
+        int left = n_left;
+        draft->batch.tap = spoil;
+        draft->batch.tap_user = &left;
+        for (int k = 0; k < 2; k++) {
+            ig_session *s = open_session(&o[k]);
+            some_text(text[k]);
+            go_on(s, text[k], N_PROMPT, 0);
+            if (k) assert_null(s->draft.session);
+            ig_session_close(s);
+        }
+        draft->batch.tap = NULL;
+        assert_memory_equal(text[0], text[1], sizeof *text);
+    }
+}
+
+static void refuse(ig_model *m, ig_model *guesses, ig_status status, const char *why) {
+    ig_error err = {0};
+    ig_session *s;
+    ig_session_options o = options(guesses);
+    assert_int_equal(ig_session_open(&s, m, &o, &err), status);
+    assert_non_null(strstr(err.text, why));
+    assert_null(s);
+}
+
+static void what_is_refused(void **state) {
+    ig_model *recurrent = open_other("tests/golden/models/qwen3.5"), *other = open_other(TINY_LLAMA);
+    (void)state;
+    refuse(model, model, IG_E_ARG, "of its own");
+    refuse(model, recurrent, IG_E_UNSUPPORTED, "recurrent");
+    other->config.n_vocab--;
+    refuse(model, other, IG_E_ARG, "vocabulary");
+    other->config.n_vocab++;
+    ig_session_options o = options(draft);
+    ig_session_close(open_session(&o));
+    refuse(draft, model, IG_E_ARG, "no draft model itself");
+    ig_model_close(recurrent);
+    ig_model_close(other);
+}
+
+/* Memory is told beforehand; where nothing can be computed ahead, there is nobody to guess. */
+static void plans(void **state) {
+    ig_error err = {0};
+    ig_cache_plan_info with, without;
+    ig_session_options o = options(draft), plain = options(NULL);
+    (void)state;
+    expect_ok(ig_cache_plan(&with, model, &o, &err), &err);
+    expect_ok(ig_cache_plan(&without, model, &plain, &err), &err);
+    assert_true(with.drafts > 0 && without.drafts == 0);
+    assert_true(with.total >= without.total + with.drafts);
+    o.cache.policy = "h2o";
+    expect_ok(ig_cache_plan(&with, model, &o, &err), &err);
+    assert_true(with.drafts == 0);
+    ig_session *s = open_session(&o);
+    assert_null(s->draft.session);
+    ig_session_close(s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_both, close_both)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(answers_are_the_same), TEST(in_a_cache),      TEST(its_context_is_shorter),
+        TEST(one_that_fails),       TEST(what_is_refused), TEST(plans),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
