@@ -40,6 +40,7 @@ static void go_on_with(pair *p, const char *policy) {
 }
 
 static void guesses_change_nothing(void **state) {
+    uint64_t n_hits = 0;
     (void)state;
     for (size_t k = 0; k < IG_COUNT(kinds); k++) {
         pair p;
@@ -54,11 +55,12 @@ static void guesses_change_nothing(void **state) {
         assert_memory_equal(&st.fetched_share, &alone.fetched_share, sizeof st.fetched_share);
         assert_memory_equal(&st.block_share, &alone.block_share, sizeof st.block_share);
         assert_true(alone.n_drafted == 0 && st.n_draft_hits <= st.n_drafted && !st.n_expected);
-        bool is_sure = draft_model; /* it may be right in each of a few steps */
-        assert_true(may_guess(&kinds[k]) ? st.n_draft_hits > 0 && st.n_draft_hits < st.n_drafted + is_sure
-                                         : !st.n_drafted);
+        if (!may_guess(&kinds[k])) assert_true(!st.n_drafted);
+        if (may_guess(&kinds[k]) && !draft_model) assert_true(st.n_draft_hits > 0 && st.n_draft_hits < st.n_drafted);
+        n_hits += st.n_draft_hits;
         close_pair(&p);
     }
+    assert_true(n_hits > TIMES(200)); /* a draft model may be right or wrong in all of a few steps */
 }
 
 /* Steps of several sessions, with pieces of prompts; between them sessions are cut, and go on with another policy. */
