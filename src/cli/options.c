@@ -356,7 +356,7 @@ const ig_cli_option ig_cli_option_table[] = {
      (SESSION | IG_VERB_LOGITS) & ~IG_VERB_INSPECT, IG_KIND_INT, AT(ubatch), NULL, 1, BATCH_MAX, NULL},
     {"-ub, --batch-size, --ubatch-size", "N", "most tokens of one step of the prompt", IG_VERB_INSPECT, IG_KIND_INT,
      AT(batch), "512", 1, BATCH_MAX, NULL},
-    {"--draft, --draft-n, --draft-max", "N",
+    {"--draft, --draft-n, --draft-max, --spec-draft-n-max", "N",
      "most tokens that a step computes ahead, where the text has gone on so before (at most 15); the tokens are the "
      "same",
      DRAFTED, IG_KIND_INT, AT(draft), "15", 0, INT_MAX, NULL},

@@ -226,8 +226,11 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
                 (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
                 st.selected_share * 100);
     if (st.n_drafted)
-        fprintf(stderr, "drafts      %7llu tokens computed ahead, of which %llu came\n",
-                (unsigned long long)st.n_drafted, (unsigned long long)st.n_draft_hits);
+        fprintf(stderr, "drafts      %7llu tokens computed ahead, of which %llu came", (unsigned long long)st.n_drafted,
+                (unsigned long long)st.n_draft_hits);
+    if (st.draft_seconds > 0)
+        fprintf(stderr, "; the draft model took %.1f s of %.1f", st.draft_seconds, st.decode_seconds);
+    if (st.n_drafted || st.draft_seconds > 0) fputc('\n', stderr);
     fprintf(stderr, "memory      weights %s, KV %s, sketch %s, peak %s; %d threads, %s\n",
             ig_cli_size(weights, count_weights(app)), ig_cli_size(kv, st.kv_bytes),
             ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),

@@ -94,15 +94,28 @@ static ig_status add_segment(int *n_segments, int number, ig_session *s, const i
     return IG_OK;
 }
 
+/* Guesses that a session may have in a step that has so many rows. */
+static int most_guesses(const ig_segment *seg, const ig_draft_step *step) {
+    const ig_session *s = session_of(seg);
+    return ig_min_int(ig_min_int(s->n_draft, s->most_tokens - seg->first - 1), s->options.n_batch - step->n_rows);
+}
+
 /* Rows behind a segment's token: where the text has said it before. */
 static void look_up(ig_segment *seg, ig_draft_step *step) {
     ig_session *s = session_of(seg);
-    int most = ig_min_int(s->n_draft, s->most_tokens - seg->first - 1);
-    most = ig_min_int(most, s->options.n_batch - step->n_rows);
-    int n = ig_drafter_plan(&s->drafter, step->costs, step->n_rows, most, &step->expected);
+    int n = ig_drafter_plan(&s->drafter, step, most_guesses(seg, step));
     ig_drafter_write(&s->drafter, s->tokens, n);
     seg->n += n;
-    step->n_rows += n;
+}
+
+/* Whether a segment's draft model lets expect more, in the same time, than what the text has said before. */
+static bool prefers_draft_model(const ig_segment *seg, const ig_draft_step *step) {
+    const ig_session *s = session_of(seg);
+    ig_draft_step looked_up = *step;
+    int most = most_guesses(seg, step);
+    if (!s->draft.session) return false;
+    ig_drafter_plan(&s->drafter, &looked_up, most);
+    return ig_draft_model_rate(&s->draft, step, most) > ig_draft_step_rate(&looked_up);
 }
 
 /* The same as their draft models guess, of n segments. */
@@ -115,11 +128,11 @@ static void ask_draft_models(ig_segment *const *segments, int n, ig_draft_step *
         jobs[i] = (ig_draft_job){.session = s, .n_tokens = end, .most = ig_min_int(s->n_draft, most)};
         most_rows = ig_min_int(most_rows, s->options.n_batch);
     }
-    double seconds = ig_draft_models_guess(jobs, n, most_rows, step);
+    ig_draft_models_guess(jobs, n, most_rows, step);
     for (int i = 0; i < n; i++) {
         segments[i]->n += jobs[i].n;
-        jobs[i].session->draft_seconds += seconds / n;
-        jobs[i].session->decode_seconds += seconds / n;
+        jobs[i].session->draft_seconds += step->spent / n;
+        jobs[i].session->decode_seconds += step->spent / n;
     }
 }
 
@@ -138,7 +151,7 @@ static void add_drafts(ig_batch *b, int n_segments) {
         seg->ids = s->tokens + seg->first;
         ig_drafter_see(&s->drafter, s->tokens, seg->first + 1);
         ig_draft_model_see(&s->draft, s->tokens, seg->first + 1);
-        if (n_segments < IG_ROW_COSTS_MOST && ig_draft_model_chance(&s->draft) > ig_drafter_chance(&s->drafter))
+        if (n_segments < IG_ROW_COSTS_MOST && prefers_draft_model(seg, &step))
             asking[n_asking++] = seg;
         else
             look_up(seg, &step);

@@ -14,18 +14,24 @@ enum { LONGEST = 1 << (IG_DRAFT_RUNS - 1), LENGTH_OF_EXPECTED = 8 /* nothing has
 static const float first_chance[IG_DRAFT_RUNS] = {0.1F, 0.3F, 0.5F, 0.7F, 0.8F, 0.9F};
 static const float first_guesses = 4, decay = 0.95F;
 
-int ig_guesses_plan(const ig_guesses *g, const ig_row_costs *costs, int n_rows, double spent, double *expected) {
-    if (n_rows >= IG_ROW_COSTS_MOST) return 0;
-    double all_true = 1, sum = *expected, best = sum / (spent + ig_row_costs_guess(costs, n_rows));
-    int n_best = 0;
-    for (int n = 1; n <= g->n && n_rows + n <= IG_ROW_COSTS_MOST; n++) {
+double ig_draft_step_rate(const ig_draft_step *step) {
+    return step->expected / (step->spent + ig_row_costs_guess(step->costs, step->n_rows));
+}
+
+int ig_guesses_plan(const ig_guesses *g, ig_draft_step *step) {
+    const ig_row_costs *costs = step->costs;
+    const ig_draft_step before = *step;
+    if (before.n_rows >= IG_ROW_COSTS_MOST) return 0;
+    double all_true = 1, sum = before.expected, best = ig_draft_step_rate(step);
+    for (int n = 1; n <= g->n && before.n_rows + n <= IG_ROW_COSTS_MOST; n++) {
         all_true *= g->chance[n - 1];
         sum += all_true;
-        double seconds = spent + ig_row_costs_guess(costs, n_rows + n) + (1 - all_true) * costs->going_back;
+        double seconds =
+            before.spent + ig_row_costs_guess(costs, before.n_rows + n) + (1 - all_true) * costs->going_back;
         double rate = sum / seconds;
-        if (rate > best) best = rate, n_best = n, *expected = sum;
+        if (rate > best) best = rate, step->n_rows = before.n_rows + n, step->expected = sum;
     }
-    return n_best;
+    return step->n_rows - before.n_rows;
 }
 
 static int kind_of(int length) {
@@ -93,12 +99,10 @@ void ig_drafter_see(ig_drafter *d, const int32_t *tokens, int n) {
     if (!came_true || !count_guesses(d)) look_up(d, tokens);
 }
 
-double ig_drafter_chance(const ig_drafter *d) { return count_guesses(d) ? chance(d, d->length) : 0; }
-
-int ig_drafter_plan(const ig_drafter *d, const ig_row_costs *costs, int n_rows, int most, double *expected) {
+int ig_drafter_plan(const ig_drafter *d, ig_draft_step *step, int most) {
     ig_guesses g = {.n = ig_min_int(ig_min_int(most, IG_DRAFT_MAX), count_guesses(d))};
     for (int i = 0; i < g.n; i++) g.chance[i] = chance(d, d->length + i);
-    return ig_guesses_plan(&g, costs, n_rows, 0, expected);
+    return ig_guesses_plan(&g, step);
 }
 
 void ig_drafter_write(const ig_drafter *d, int32_t *tokens, int n) {

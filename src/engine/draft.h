@@ -18,15 +18,25 @@
 #include "base/row_costs.h"
 #include "infinigen.h"
 
+/* What a step has so far. */
+typedef struct ig_draft_step {
+    const ig_row_costs *costs;
+    int n_rows;
+    double expected; /* tokens */
+    double spent;    /* seconds, of those who guessed */
+} ig_draft_step;
+
+/* Tokens per second that it lets expect. */
+double ig_draft_step_rate(const ig_draft_step *step);
+
 /* Guesses of the tokens that come next. */
 typedef struct ig_guesses {
     int n;
     double chance[IG_DRAFT_MAX]; /* that this one comes, if those before it do */
 } ig_guesses;
 
-/* How many of them are worth their rows, in a step that otherwise has n_rows rows, takes `spent` seconds beside what
- * its rows do, and gives *expected tokens, to which is added what those let expect. */
-int ig_guesses_plan(const ig_guesses *g, const ig_row_costs *costs, int n_rows, double spent, double *expected);
+/* How many of them are worth their rows: these, and the tokens that they let expect, are added to the step's. */
+int ig_guesses_plan(const ig_guesses *g, ig_draft_step *step);
 
 enum { IG_DRAFT_RUNS = 6 /* kinds of lengths: 1, 2 to 3, 4 to 7 and so on */ };
 
@@ -45,10 +55,8 @@ typedef struct ig_drafter {
 void ig_drafter_expect(ig_drafter *d, int n, const int32_t *expected, int n_expected);
 /* The text has n tokens. What comes behind its last one is guessed, and if that was guessed itself, it is counted. */
 void ig_drafter_see(ig_drafter *d, const int32_t *tokens, int n);
-/* The chance of its next guess; 0: there is none. */
-double ig_drafter_chance(const ig_drafter *d);
 /* How many of its guesses are worth their rows, at most `most`, as ig_guesses_plan() says. */
-int ig_drafter_plan(const ig_drafter *d, const ig_row_costs *costs, int n_rows, int most, double *expected);
+int ig_drafter_plan(const ig_drafter *d, ig_draft_step *step, int most);
 /* Writes n guesses behind the text's tokens. */
 void ig_drafter_write(const ig_drafter *d, int32_t *tokens, int n);
 

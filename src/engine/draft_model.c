@@ -19,7 +19,7 @@ enum { FOLLOWS = 64 /* tokens of a text that a draft session gets at most beside
 static const float least_of_kind[IG_DRAFT_KINDS] = {0, 0.3F, 0.5F, 0.7F, 0.85F, 0.95F};
 static const float first_chance[IG_DRAFT_KINDS] = {0.2F, 0.4F, 0.6F, 0.75F, 0.88F, 0.96F};
 static const float first_of_all = 0.7F, first_guesses = 4, decay = 0.95F;
-static const float decay_unused = 0.99F; /* where nothing is guessed, what is known is forgotten, and tried again */
+static const float decay_unused = 0.998F; /* where nothing is guessed, what is known is forgotten, and tried again */
 
 /* ---- opening ------------------------------------------------------------------- */
 
@@ -98,8 +98,8 @@ static double chance_of(const ig_draft_model *d, int kind) {
     return (double)((d->came_true[kind] + first_guesses * first_chance[kind]) / (d->guessed[kind] + first_guesses));
 }
 
-double ig_draft_model_chance(const ig_draft_model *d) {
-    if (!d->session) return 0;
+/* Of a guess before it is made. */
+static double next_chance(const ig_draft_model *d) {
     return (double)((d->all_true + first_guesses * first_of_all) / (d->all_guessed + first_guesses));
 }
 
@@ -178,25 +178,34 @@ static double draft_seconds(const ig_session *d, int n) {
     return seconds;
 }
 
-/* What a step with guesses looks like while they are made, after `spent` seconds of that. */
-typedef struct outlook {
-    const ig_draft_step *step;
-    int n_rows;
-    double expected, spent;
-} outlook;
+/* What the step is with another guess, of draft sessions that step n together: tokens per second. */
+static double rate_with(const ig_draft_step *step, const ig_session *d, int n, double chance) {
+    double draft = step->costs->are_nothing ? 0 : draft_seconds(d, n) / n;
+    double seconds = step->spent + draft + ig_row_costs_guess(step->costs, step->n_rows + 1);
+    return (step->expected + chance) / (seconds + (1 - chance) * step->costs->going_back);
+}
 
-static double seconds_of(const outlook *o, int more_rows) {
-    return o->spent + ig_row_costs_guess(o->step->costs, o->n_rows + more_rows);
+double ig_draft_model_rate(const ig_draft_model *d, const ig_draft_step *step, int most) {
+    ig_draft_step s = *step;
+    double best = 0, all_true = 1;
+    if (!d->session || !step->costs->n_steps) return 0; /* nobody knows what is worth it */
+    for (int i = 0; i < most && s.n_rows < IG_ROW_COSTS_MOST; i++) {
+        all_true *= next_chance(d);
+        double rate = rate_with(&s, d->session, 1, all_true);
+        if (rate < best) break;
+        best = rate;
+        s.spent += step->costs->are_nothing ? 0 : draft_seconds(d->session, 1);
+        s.expected += all_true;
+        s.n_rows++;
+    }
+    return best;
 }
 
 /* Whether tokens come faster with another guess, of draft sessions that step n together. */
-static bool is_worth_another(const outlook *o, const ig_draft_job *j, int n) {
+static bool is_worth_another(const ig_draft_step *step, const ig_draft_job *j, int n) {
     const ig_draft_model *d = &j->session->draft;
-    if (!d->session || j->guesses.n >= j->most || o->n_rows >= IG_ROW_COSTS_MOST) return false;
-    double all_true = j->all_true * ig_draft_model_chance(d), draft = draft_seconds(d->session, n) / n;
-    if (o->step->costs->are_nothing) draft = 0;
-    double seconds = seconds_of(o, 1) + draft + (1 - all_true) * o->step->costs->going_back;
-    return (o->expected + all_true) / seconds > o->expected / seconds_of(o, 0);
+    if (!d->session || j->guesses.n >= j->most || step->n_rows >= IG_ROW_COSTS_MOST) return false;
+    return rate_with(step, d->session, n, j->all_true * next_chance(d)) > ig_draft_step_rate(step);
 }
 
 /* What the draft session has logits of. False: it makes no guess. */
@@ -218,31 +227,30 @@ static bool take_guess(ig_draft_job *j) {
 }
 
 /* One more guess of each that goes on, as long as that is worth it; n_last did before. How many it was. */
-static int guess_round(ig_draft_job *jobs, int n, bool *goes_on, int n_last, outlook *o) {
-    draft_step step = {.n = 0};
+static int guess_round(ig_draft_job *jobs, int n, bool *goes_on, int n_last, ig_draft_step *step) {
+    draft_step drafts = {.n = 0};
     int n_guesses = 0;
     for (int i = 0; i < n; i++) {
         const ig_draft_job *j = &jobs[i];
-        goes_on[i] = goes_on[i] && is_worth_another(o, j, n_last);
+        goes_on[i] = goes_on[i] && is_worth_another(step, j, n_last);
         if (!goes_on[i]) continue;
-        goes_on[i] = add_missing(&step, j->session, j->n_tokens + j->guesses.n, FOLLOWS) == 0;
+        goes_on[i] = add_missing(&drafts, j->session, j->n_tokens + j->guesses.n, FOLLOWS) == 0;
     }
-    run(&step);
+    run(&drafts);
     for (int i = 0; i < n; i++) {
         goes_on[i] = goes_on[i] && take_guess(&jobs[i]);
         if (!goes_on[i]) continue;
         n_guesses++;
-        o->n_rows++;
-        o->expected += jobs[i].all_true;
+        step->n_rows++;
+        step->expected += jobs[i].all_true;
     }
     return n_guesses;
 }
 
-double ig_draft_models_guess(ig_draft_job *jobs, int n, int most_rows, ig_draft_step *step) {
+void ig_draft_models_guess(ig_draft_job *jobs, int n, int most_rows, ig_draft_step *step) {
     double start = ig_clock_seconds();
-    outlook o = {.step = step, .n_rows = step->n_rows, .expected = step->expected};
+    ig_draft_step all = *step; /* with every guess */
     bool goes_on[IG_ROW_COSTS_MOST];
-    if (!step->costs->n_steps) return 0; /* nobody knows what is worth it */
     for (int i = 0; i < n; i++) {
         ig_draft_model *d = &jobs[i].session->draft;
         d->first = jobs[i].n_tokens;
@@ -251,13 +259,12 @@ double ig_draft_models_guess(ig_draft_job *jobs, int n, int most_rows, ig_draft_
         goes_on[i] = true;
     }
     for (int n_last = n; n_last;) {
-        n_last = guess_round(jobs, n, goes_on, n_last, &o);
-        if (!step->costs->are_nothing) o.spent = ig_clock_seconds() - start;
+        n_last = guess_round(jobs, n, goes_on, n_last, &all);
+        if (!step->costs->are_nothing) all.spent = ig_clock_seconds() - start;
     }
+    step->spent = all.spent;
     for (int i = 0; i < n; i++) {
         jobs[i].guesses.n = ig_min_int(jobs[i].guesses.n, most_rows - step->n_rows);
-        jobs[i].n = ig_guesses_plan(&jobs[i].guesses, step->costs, step->n_rows, o.spent, &step->expected);
-        step->n_rows += jobs[i].n;
+        jobs[i].n = ig_guesses_plan(&jobs[i].guesses, step);
     }
-    return ig_clock_seconds() - start;
 }

@@ -39,13 +39,6 @@ typedef struct ig_draft_job {
     int n;           /* out: so many stand behind its tokens */
 } ig_draft_job;
 
-/* What a step has so far. */
-typedef struct ig_draft_step {
-    const ig_row_costs *costs;
-    int n_rows;
-    double expected; /* tokens */
-} ig_draft_step;
-
 /* Options of draft sessions, or of the cache of all of them, for sessions of these options, whose KV type is `type`. */
 ig_session_options ig_draft_model_options(const ig_session_options *o, const char *type);
 /* IG_E_ARG, IG_E_UNSUPPORTED: it cannot guess for m. Of tokens that both have the text must be the same; where
@@ -59,13 +52,13 @@ void ig_draft_model_close(ig_draft_model *d);
 
 /* The text has n tokens: what was guessed of them is compared. */
 void ig_draft_model_see(ig_draft_model *d, const int32_t *tokens, int n);
-/* The chance of its next guess, before it is made; 0: there is none. */
-double ig_draft_model_chance(const ig_draft_model *d);
+/* Tokens per second that a step lets expect if it is asked for `most` guesses at most; 0: there is none. */
+double ig_draft_model_rate(const ig_draft_model *d, const ig_draft_step *step, int most);
 
 /* The session has got tokens of a prompt: its draft session gets at most so many of those that it lacks. */
 void ig_draft_model_follow(ig_session *s, int most);
-/* Guesses for n <= IG_ROW_COSTS_MOST sequences of a step, to which those that are worth it are added; it has most_rows
- * at most. Returns the seconds that it took. */
-double ig_draft_models_guess(ig_draft_job *jobs, int n, int most_rows, ig_draft_step *step);
+/* Guesses for n <= IG_ROW_COSTS_MOST sequences of a step, to which those that are worth it are added, and the seconds
+ * that it took; it has most_rows at most. */
+void ig_draft_models_guess(ig_draft_job *jobs, int n, int most_rows, ig_draft_step *step);
 
 #endif

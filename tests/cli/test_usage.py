@@ -250,7 +250,7 @@ def test_usage_errors(program, args, message):
     (["serve", "--kv-offloading-size", "8"], "'--kv-offloading-size 8' is vLLM's: here all keys and values lie in RAM"),
     (["serve", "--cpu-offload-gb=8"], "'--cpu-offload-gb 8' is vLLM's: here --weights-vram SIZE"),
     (["serve", "--quantization", "awq"], "the model's file says that"),
-    (["serve", "--speculative-config", "x"], "--draft N guesses what the text has said before"),
+    (["serve", "--speculative-config", "x"], "-md MODEL names a model that guesses what comes"),
     (["serve", "--seed", "5"], "'--seed 5' is llama.cpp's: here requests carry it"),
     (["run", "-ngl"], "-ngl needs a value"),
 ])

@@ -66,6 +66,20 @@ def test_predictions(server):
     assert server.ask(CHAT, {**ask, "prediction": None})[1]["choices"] == plain["choices"]
 
 
+def test_a_draft_model(program, server, served, tmp_path):
+    """It changes no answer, of several at once either."""
+    draft = shutil.copytree(served, tmp_path / "draft")
+    asked = [{"messages": user(words(40 + 9 * i, i)), "max_tokens": 30, "temperature": i % 2, "seed": 3} for i in range(6)]
+    expected = [server.ask(CHAT, ask)[1]["choices"] for ask in asked]
+    with Server(program, served, "-c", 2048, "-np", 3, "-md", draft) as s:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            for _ in range(2):
+                replies = pool.map(lambda ask: s.ask(CHAT, ask)[1], asked)
+                assert [r["choices"] for r in replies] == expected
+        status, reply, _ = s.ask(CHAT, {**asked[0], "kv_policy": "h2o"})
+        assert status == 200, reply
+
+
 def test_lines_of_streams(server):
     """What Unicode takes for the end of a line is none of the stream's."""
     text = "\u2028a\u2029\u2029\u0085b\u00e9\u2026\u20ac c\u2028"

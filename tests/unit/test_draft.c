@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "engine/draft.h"
+#include "engine/draft_model.h"
 
 /* Tokens of a text with a letter each, and the drafter of them. */
 typedef struct text {
@@ -77,36 +77,36 @@ static void texts_that_change(void **state) {
     expect(&t, "zy");
 }
 
+static int plan(const text *t, const ig_row_costs *c, int n_rows, int most) {
+    ig_draft_step step = {.costs = c, .n_rows = n_rows, .expected = n_rows};
+    int n = ig_drafter_plan(&t->d, &step, most);
+    assert_int_equal(step.n_rows, n_rows + n);
+    assert_true(n ? step.expected > n_rows && step.expected <= step.n_rows : step.expected >= n_rows);
+    return n;
+}
+
 /* An answer that somebody expects: from its beginning, wherever the text says the same, and not behind its end. */
 static void what_is_expected_comes_first(void **state) {
     static const int32_t expected[] = {'k', 'l', 'm', 'n'};
     static const ig_row_costs nothing = {.are_nothing = true};
     static text t;
-    double tokens = 1;
     (void)state;
     come(&t, "klm? ");
     ig_drafter_expect(&t.d, t.n, expected, 4);
     expect(&t, "klmn");
-    assert_int_equal(ig_drafter_plan(&t.d, &nothing, 1, 15, &tokens), 4);
+    assert_int_equal(plan(&t, &nothing, 1, 15), 4);
     come(&t, "k");
     expect(&t, "lmn");
     come(&t, "x");
     assert_int_equal(t.d.length, 0);
     come(&t, "lm"); /* the text has gone on with "?" here, and what is expected with "n" */
     expect(&t, "n");
-    assert_int_equal(ig_drafter_plan(&t.d, &nothing, 1, 15, &tokens), 1);
+    assert_int_equal(plan(&t, &nothing, 1, 15), 1);
     come(&t, "n");
     assert_int_equal(t.d.length, 0);
     ig_drafter_expect(&t.d, t.n, NULL, 0);
     come(&t, "lm");
     expect(&t, "nlm");
-}
-
-static int plan(const text *t, const ig_row_costs *c, int n_rows, int most) {
-    double expected = n_rows;
-    int n = ig_drafter_plan(&t->d, c, n_rows, most, &expected);
-    assert_true(n ? expected > n_rows && expected <= n_rows + n : expected >= n_rows);
-    return n;
 }
 
 static void as_many_as_are_worth_it(void **state) {
@@ -169,12 +169,32 @@ static void costs_are_those_of_late(void **state) {
     assert_true(ig_row_costs_guess(&c, 4) < 3); /* it is forgotten, and tried again */
 }
 
+/* What a draft model guessed: counted as it comes, up to the first that did not; what nobody asks is forgotten. */
+static void what_came_of_a_model(void **state) {
+    int32_t ids[] = {1, 2, 3, 4, 5, 6};
+    ig_draft_model d = {.first = 2, .n = 3, .ids = {3, 4, 7}, .kinds = {5, 5, 2}};
+    (void)state;
+    ig_draft_model_see(&d, ids, 3);
+    assert_true(d.n == 3 && d.n_compared == 1 && d.all_guessed == 1 && d.all_true == 1);
+    ig_draft_model_see(&d, ids, 5);
+    assert_true(d.n == 0 && d.guessed[5] > 1 && d.guessed[2] == 1 && d.came_true[2] == 0);
+    assert_true(d.all_true < d.all_guessed && d.guessed[0] == 0);
+    float known = d.all_guessed;
+    for (int i = 0; i < 300; i++) ig_draft_model_see(&d, ids, 6);
+    assert_true(d.all_guessed < known * 0.6F);
+    d = (ig_draft_model){.first = 4, .n = 2, .ids = {5, 6}};
+    ig_draft_model_see(&d, ids, 3); /* the text is another one */
+    assert_true(d.n == 0 && d.all_guessed == 0);
+    ig_row_costs nothing = {.are_nothing = true, .n_steps = 1};
+    assert_true(ig_draft_model_rate(&d, &(ig_draft_step){&nothing, 1, 1, 0}, 4) == 0); /* there is none */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_run_goes_on),      cmocka_unit_test(of_two_the_last_one_counts),
         cmocka_unit_test(what_is_expected_comes_first), cmocka_unit_test(texts_that_change),
         cmocka_unit_test(as_many_as_are_worth_it),      cmocka_unit_test(chances_are_learnt),
-        cmocka_unit_test(costs_are_those_of_late),
+        cmocka_unit_test(costs_are_those_of_late),      cmocka_unit_test(what_came_of_a_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
