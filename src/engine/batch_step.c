@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "engine/session.h"
@@ -128,11 +129,13 @@ static void ask_draft_models(ig_segment *const *segments, int n, ig_draft_step *
         jobs[i] = (ig_draft_job){.session = s, .n_tokens = end, .most = ig_min_int(s->n_draft, most)};
         most_rows = ig_min_int(most_rows, s->options.n_batch);
     }
+    double start = ig_clock_seconds();
     ig_draft_models_guess(jobs, n, most_rows, step);
+    double each = (ig_clock_seconds() - start) / n;
     for (int i = 0; i < n; i++) {
         segments[i]->n += jobs[i].n;
-        jobs[i].session->draft_seconds += step->spent / n;
-        jobs[i].session->decode_seconds += step->spent / n;
+        jobs[i].session->draft_seconds += each;
+        jobs[i].session->decode_seconds += each;
     }
 }
 

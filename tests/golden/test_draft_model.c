@@ -48,24 +48,15 @@ static ig_session_options options(ig_model *draft_model) {
     return o;
 }
 
-/* Goes on with a text of n tokens, which seldom says anything twice. */
-static ig_session_stats go_on(ig_session *s, int32_t text[N_TEXT], int n, float temperature) {
-    ig_error err = {0};
-    ig_sampler_options so = ig_sampler_defaults();
-    ig_generate_options g = ig_generate_defaults();
-    ig_generate_result result;
-    ig_sampler *sampler;
-    const int32_t *ids;
-    so.temperature = temperature;
-    so.seed = 5;
-    g.n_predict = N_TEXT - n;
-    g.ignore_end = true;
-    expect_ok(ig_sampler_open(&sampler, model, &so, &err), &err);
+/* Goes on with a text of n tokens by the likeliest one, and each eighth time by another, so that it does not only say
+ * what it has said. */
+static ig_session_stats go_on(ig_session *s, int32_t text[N_TEXT], int n) {
     put(s, text, n);
-    expect_ok(ig_generate(&result, s, sampler, &g, &err), &err);
-    assert_int_equal(ig_session_tokens(s, &ids), N_TEXT);
-    memcpy(text, ids, N_TEXT * sizeof *text);
-    ig_sampler_close(sampler);
+    for (int i = n; i < N_TEXT; i++) {
+        text[i] = ig_kernels_get(ctx->level)->argmax(ig_session_logits(s), N_VOCAB);
+        if (i % 8 == 0) text[i] = (text[i] + i) % N_VOCAB;
+        step(s, text[i]);
+    }
     return stats(s);
 }
 
@@ -74,23 +65,22 @@ static void some_text(int32_t text[N_TEXT]) {
 }
 
 static void answers_are_the_same(void **state) {
-    static const float temperatures[] = {0, 0.7F, 2};
+    int32_t text[2][N_TEXT];
+    ig_session_options o[2] = {options(NULL), options(draft)};
+    ig_session_stats st = {0};
+    ig_session *s[2];
     (void)state;
-    for (size_t i = 0; i < IG_COUNT(temperatures); i++) {
-        int32_t text[2][N_TEXT];
-        ig_session_options o[2] = {options(NULL), options(draft)};
-        ig_session_stats st = {0};
-        for (int k = 0; k < 2; k++) {
-            ig_session *s = open_session(&o[k]);
-            some_text(text[k]);
-            st = go_on(s, text[k], N_PROMPT, temperatures[i]);
-            st = go_on(s, text[k], N_PROMPT + 20, temperatures[i]); /* it goes back */
-            ig_session_close(s);
-        }
-        assert_memory_equal(text[0], text[1], sizeof *text);
-        assert_true(st.n_drafted > 0 && st.draft_seconds > 0 && st.draft_seconds < st.decode_seconds);
-        if (i == 0) assert_true(st.n_draft_hits > N_ANSWER && st.n_draft_hits * 10 >= st.n_drafted * 7);
+    for (int k = 0; k < 2; k++) {
+        s[k] = open_session(&o[k]);
+        some_text(text[k]);
+        go_on(s[k], text[k], N_PROMPT);
+        st = go_on(s[k], text[k], N_PROMPT + 20); /* it goes back */
     }
+    assert_memory_equal(text[0], text[1], sizeof *text);
+    same(s[0], s[1]);
+    assert_true(st.draft_seconds > 0 && st.draft_seconds < st.decode_seconds);
+    assert_true(st.n_draft_hits > N_ANSWER && st.n_draft_hits * 3 > st.n_drafted);
+    for (int k = 0; k < 2; k++) ig_session_close(s[k]);
 }
 
 /* Sessions of a cache: what one draft session has of a prompt the next one takes over. */
@@ -109,7 +99,7 @@ static void in_a_cache(void **state) {
         ig_session *s = open_session(&o);
         assert_non_null(s->draft.session);
         some_text(text);
-        ig_session_stats st = go_on(s, i ? text : alone, N_PROMPT, 0);
+        ig_session_stats st = go_on(s, i ? text : alone, N_PROMPT);
         assert_true(st.n_draft_hits > N_ANSWER / 2);
         assert_int_equal(st.n_taken > 0, i > 0);
         assert_int_equal(stats(s->draft.session).n_taken > 0, i > 0);
@@ -129,7 +119,7 @@ static void its_context_is_shorter(void **state) {
     for (int k = 0; k < 2; k++) {
         ig_session *s = open_session(&o[k]);
         some_text(text[k]);
-        ig_session_stats st = go_on(s, text[k], N_PROMPT, 0);
+        ig_session_stats st = go_on(s, text[k], N_PROMPT);
         if (k) assert_true(s->draft.session && st.n_draft_hits > 10 && st.n_draft_hits < N_ANSWER - 20);
         ig_session_close(s);
     }
@@ -155,7 +145,7 @@ static void one_that_fails(void **state) {
         for (int k = 0; k < 2; k++) {
             ig_session *s = open_session(&o[k]);
             some_text(text[k]);
-            go_on(s, text[k], N_PROMPT, 0);
+            go_on(s, text[k], N_PROMPT);
             if (k) assert_null(s->draft.session);
             ig_session_close(s);
         }
