@@ -464,9 +464,9 @@ typedef struct ig_session_options {
                     "infinigen-osdi24", answers that are shared, traces and audits. Default 0 */
     ig_model *draft_model; /* a smaller model of the same vocabulary, which guesses what comes where the text has not
                               said it before, as far as that seems worth its time; it gets the tokens of prompts, too,
-                              which takes its time. NULL (default): none. It is open for longer than the session, has
-                              no layers that carry states, and has no draft model itself. In a cache it is the
-                              cache's. If it fails, a warning is logged, and nothing else */
+                              which takes its time. NULL (default): none. It is open for longer than the session, and
+                              has no layers that carry states. In a cache it is the cache's. If it fails, a warning is
+                              logged, and nothing else */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps; it must not change the session */
     void *progress_user;

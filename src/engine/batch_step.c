@@ -25,6 +25,7 @@ typedef struct call {
     const char *name;
     const ig_batch_item *items;  /* [n] or NULL */
     ig_session *const *sessions; /* [n] */
+    const int32_t *ids;          /* [n] that they get */
     size_t n;
 } call;
 
@@ -62,7 +63,7 @@ static ig_status check_items(const ig_batch_item *items, size_t n, ig_error *err
             return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu has more of a prompt, but is none", i);
         n_rows += (size_t)items[i].n;
     }
-    return check_sessions(&(call){"ig_batch_step", items, NULL, n}, n_rows, err);
+    return check_sessions(&(call){"ig_batch_step", items, NULL, NULL, n}, n_rows, err);
 }
 
 static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig_error *err) {
@@ -76,7 +77,8 @@ static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig
     return ig_model_check_ids(s->model, ids, s->n_tokens, n, err);
 }
 
-/* Tokens that a session is to get: a segment more of the step, unless they are refused, or were computed ahead. */
+/* Tokens that a session is to get, and its guesses of what follows: a segment more of the step, unless they are
+ * refused, or were computed ahead. */
 static ig_status add_segment(int *n_segments, int number, ig_session *s, const ig_batch_item *x, ig_error *err) {
     ig_segment *seg = &s->model->batch.segments[*n_segments];
     ig_status status = check_tokens(s, x->ids, x->n, err);
@@ -84,9 +86,9 @@ static ig_status add_segment(int *n_segments, int number, ig_session *s, const i
     status = ig_session_drop_ahead(s, err);
     if (status) return status;
     *seg = (ig_segment){.seq = &s->seq,
-                        .ids = x->ids,
+                        .ids = s->n_guesses ? s->tokens + s->n_tokens : x->ids,
                         .first = s->n_tokens,
-                        .n = x->n,
+                        .n = x->n + s->n_guesses,
                         .number = number,
                         .dense = x->prompt,
                         .n_asked = !x->more,
@@ -95,37 +97,35 @@ static ig_status add_segment(int *n_segments, int number, ig_session *s, const i
     return IG_OK;
 }
 
-/* Guesses that a session may have in a step that has so many rows. */
-static int most_guesses(const ig_segment *seg, const ig_draft_step *step) {
-    const ig_session *s = session_of(seg);
-    return ig_min_int(ig_min_int(s->n_draft, s->most_tokens - seg->first - 1), s->options.n_batch - step->n_rows);
+/* ---- what probably comes next ------------------------------------------------------------ */
+
+/* Guesses that a session may have in a step that has so many rows, behind the token that is to be decoded. */
+static int most_guesses(const ig_session *s, const ig_draft_step *step) {
+    return ig_min_int(ig_min_int(s->n_draft, s->most_tokens - s->n_tokens - 1), s->options.n_batch - step->n_rows);
 }
 
-/* Rows behind a segment's token: where the text has said it before. */
-static void look_up(ig_segment *seg, ig_draft_step *step) {
-    ig_session *s = session_of(seg);
-    int n = ig_drafter_plan(&s->drafter, step, most_guesses(seg, step));
-    ig_drafter_write(&s->drafter, s->tokens, n);
-    seg->n += n;
+/* Where the text has said it before. */
+static void look_up(ig_session *s, ig_draft_step *step) {
+    s->n_guesses = ig_drafter_plan(&s->drafter, step, most_guesses(s, step));
+    ig_drafter_write(&s->drafter, s->tokens, s->n_guesses);
 }
 
-/* Whether a segment's draft model lets expect more, in the same time, than what the text has said before. */
-static bool prefers_draft_model(const ig_segment *seg, const ig_draft_step *step) {
-    const ig_session *s = session_of(seg);
+/* Whether a draft model lets expect more, in the same time, than what the text has said before. */
+static bool prefers_draft_model(const ig_session *s, const ig_draft_step *step) {
     ig_draft_step looked_up = *step;
-    int most = most_guesses(seg, step);
-    if (!s->draft.session) return false;
+    int most = most_guesses(s, step);
+    if (!s->draft.session || step->n_rows >= IG_ROW_COSTS_MOST) return false;
     ig_drafter_plan(&s->drafter, &looked_up, most);
     return ig_draft_model_rate(&s->draft, step, most) > ig_draft_step_rate(&looked_up);
 }
 
-/* The same as their draft models guess, of n segments. */
-static void ask_draft_models(ig_segment *const *segments, int n, ig_draft_step *step) {
+/* As the draft models of n sessions say. */
+static void ask_draft_models(ig_session *const *sessions, int n, ig_draft_step *step) {
     ig_draft_job jobs[IG_ROW_COSTS_MOST];
     int most_rows = INT_MAX;
     for (int i = 0; i < n; i++) {
-        ig_session *s = session_of(segments[i]);
-        int end = segments[i]->first + 1, most = ig_min_int(s->most_tokens, s->draft.session->options.n_ctx) - end;
+        ig_session *s = sessions[i];
+        int end = s->n_tokens + 1, most = ig_min_int(s->most_tokens, s->draft.session->options.n_ctx) - end;
         jobs[i] = (ig_draft_job){.session = s, .n_tokens = end, .most = ig_min_int(s->n_draft, most)};
         most_rows = ig_min_int(most_rows, s->options.n_batch);
     }
@@ -133,35 +133,66 @@ static void ask_draft_models(ig_segment *const *segments, int n, ig_draft_step *
     ig_draft_models_guess(jobs, n, most_rows, step);
     double each = (ig_clock_seconds() - start) / n;
     for (int i = 0; i < n; i++) {
-        segments[i]->n += jobs[i].n;
-        jobs[i].session->draft_seconds += each;
-        jobs[i].session->decode_seconds += each;
+        sessions[i]->n_guesses = jobs[i].n;
+        sessions[i]->draft_seconds += each;
+        sessions[i]->decode_seconds += each;
     }
 }
 
-/* Rows behind the tokens of steps that do nothing but decode: what probably comes next. */
-static void add_drafts(ig_batch *b, int n_segments) {
-    ig_segment *asking[IG_ROW_COSTS_MOST];
-    int n_asking = 0;
-    for (int i = 0; i < n_segments; i++)
-        if (b->segments[i].dense) return;
-    ig_draft_step step = {.costs = &b->costs, .n_rows = n_segments, .expected = n_segments};
-    for (int i = 0; i < n_segments; i++) {
-        ig_segment *seg = &b->segments[i];
-        ig_session *s = session_of(seg);
+static bool is_piece(const call *c, size_t i) { return c->items && c->items[i].prompt; }
+static const int32_t *token_at(const call *c, size_t i) { return c->items ? c->items[i].ids : &c->ids[i]; }
+
+/* Whether a session's token is to be computed; then it stands behind its others. */
+static bool expect_token(ig_session *s, const int32_t *id) {
+    if (check_tokens(s, id, 1, NULL) || ig_session_foresaw(s, *id) || ig_session_drop_ahead(s, NULL)) return false;
+    s->tokens[s->n_tokens] = *id;
+    return true;
+}
+
+/* The same costs for all that is planned for a step. */
+static ig_row_costs costs_of(ig_model *m) {
+    bool entered = ig_batch_enter(&m->batch);
+    ig_row_costs costs = m->batch.costs;
+    if (entered) ig_batch_end(&m->batch);
+    return costs;
+}
+
+static void forget_guesses(const call *c) {
+    for (size_t i = 0; i < c->n; i++) session_at(c, i)->n_guesses = 0;
+}
+
+/* Before a step that does nothing but decode, and before its turn, which no step of a draft model may hold up: guesses
+ * behind the tokens of its sessions. */
+static void guess(const call *c) {
+    ig_session *waiting[IG_ROW_COSTS_MOST], *asking[IG_ROW_COSTS_MOST];
+    int n_waiting = 0, n_asking = 0;
+    bool may_guess = false;
+    forget_guesses(c);
+    for (size_t i = 0; i < c->n; i++) {
+        if (is_piece(c, i)) return;
+        may_guess |= session_at(c, i)->n_draft > 0;
+    }
+    for (size_t i = 0; may_guess && i < c->n; i++) {
+        if (!expect_token(session_at(c, i), token_at(c, i))) continue;
+        if (n_waiting == IG_ROW_COSTS_MOST) return;
+        waiting[n_waiting++] = session_at(c, i);
+    }
+    if (!n_waiting) return;
+    ig_row_costs costs = costs_of(waiting[0]->model);
+    ig_draft_step step = {.costs = &costs, .n_rows = n_waiting, .expected = n_waiting};
+    for (int i = 0; i < n_waiting; i++) {
+        ig_session *s = waiting[i];
         if (!s->n_draft) continue;
-        s->tokens[seg->first] = *seg->ids;
-        seg->ids = s->tokens + seg->first;
-        ig_drafter_see(&s->drafter, s->tokens, seg->first + 1);
-        ig_draft_model_see(&s->draft, s->tokens, seg->first + 1);
-        if (n_segments < IG_ROW_COSTS_MOST && prefers_draft_model(seg, &step))
-            asking[n_asking++] = seg;
+        ig_drafter_see(&s->drafter, s->tokens, s->n_tokens + 1);
+        ig_draft_model_see(&s->draft, s->tokens, s->n_tokens + 1);
+        if (prefers_draft_model(s, &step))
+            asking[n_asking++] = s;
         else
-            look_up(seg, &step);
+            look_up(s, &step);
     }
     if (n_asking) ask_draft_models(asking, n_asking, &step);
     for (int i = 0; i < n_asking; i++)
-        if (asking[i]->n == 1) look_up(asking[i], &step);
+        if (!asking[i]->n_guesses) look_up(asking[i], &step);
 }
 
 /* What draft models get of the prompts of a step that has been made. */
@@ -254,7 +285,8 @@ static void learn(ig_batch *b, double seconds) {
         n_rows += seg->n;
         may_guess |= seg->seq->speculate == IG_SPECULATE_AUTO && ig_sequence_reads_ahead(seg->seq);
     }
-    ig_row_costs_took(&b->costs, n_rows, seconds);
+    bool are_drafts = session_of(&b->segments[0])->is_draft; /* all, or none */
+    ig_row_costs_took(are_drafts ? &b->draft_costs : &b->costs, n_rows, seconds);
     if (may_guess && n_rows == b->n_segments) ig_trial_took(&b->guess, n_rows, seconds);
 }
 
@@ -299,6 +331,7 @@ static void run_without_drafts(ig_batch_item *x, int number) {
     const ig_batch *b = &x->session->model->batch;
     int n = 0;
     x->error = (ig_error){0};
+    x->session->n_guesses = 0;
     x->status = add_segment(&n, number, x->session, x, &x->error);
     ig_status status = run(x->session->model, n, false, &x->error);
     if (!x->status) x->status = status ? status : b->segments[0].status;
@@ -307,6 +340,7 @@ static void run_without_drafts(ig_batch_item *x, int number) {
 static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
     ig_model *m = items[0].session->model;
     int n_segments = 0;
+    guess(&(call){"", items, NULL, NULL, (size_t)n});
     ig_status status = ig_batch_begin(&m->batch, err);
     if (status) return status;
     for (int i = 0; i < n; i++) {
@@ -314,7 +348,6 @@ static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
         x->error = (ig_error){0};
         x->status = add_segment(&n_segments, n > 1 ? i + 1 : 0, x->session, x, &x->error);
     }
-    add_drafts(&m->batch, n_segments);
     status = run(m, n_segments, false, err);
     for (int i = 0, k = 0; i < n && !status; i++) {
         ig_batch_item *x = &items[i];
@@ -325,8 +358,8 @@ static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
             ig_session_take_ahead(x->session);
         if (seg && seg->status && has_drafts(seg)) run_without_drafts(x, seg->number); /* in the place of segment 0 */
     }
-    if (!status) let_drafts_follow(items, n);
     ig_batch_end(&m->batch);
+    if (!status) let_drafts_follow(items, n);
     return status;
 }
 
@@ -342,9 +375,8 @@ ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err) {
     return status;
 }
 
-/* With drafts or without; true: another try without them may succeed. */
-static bool decode(ig_status *status, ig_session *const *sessions, const int32_t *ids, int n, bool may_draft,
-                   ig_error *err) {
+/* With the sessions' guesses; true: another try without them may succeed. */
+static bool decode(ig_status *status, ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
     ig_batch *b = &sessions[0]->model->batch;
     int n_segments = 0, n_rows = 0;
     *status = IG_OK;
@@ -353,7 +385,6 @@ static bool decode(ig_status *status, ig_session *const *sessions, const int32_t
         *status = add_segment(&n_segments, n > 1 ? i + 1 : 0, sessions[i], &x, err);
     }
     if (*status) return false;
-    if (may_draft) add_drafts(b, n_segments);
     for (int i = 0; i < n_segments; i++) n_rows += b->segments[i].n;
     *status = run(sessions[0]->model, n_segments, true, err);
     for (int i = 0, k = 0; i < n && !*status; i++)
@@ -365,14 +396,17 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
     ig_error own;
     if (!err) err = &own;
     if (!sessions || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_decode: no sessions");
-    ig_status status = check_sessions(&(call){"ig_session_decode", NULL, sessions, (size_t)n}, (size_t)n, err);
+    const call c = {"ig_session_decode", NULL, sessions, ids, (size_t)n};
+    ig_status status = check_sessions(&c, (size_t)n, err);
     if (status) return status;
+    guess(&c);
     ig_model *m = sessions[0]->model;
     status = ig_batch_begin(&m->batch, err);
     if (status) return status;
-    if (decode(&status, sessions, ids, n, true, err)) {
+    if (decode(&status, sessions, ids, n, err)) {
         *err = (ig_error){0};
-        decode(&status, sessions, ids, n, false, err);
+        forget_guesses(&c);
+        decode(&status, sessions, ids, n, err);
     }
     ig_batch_end(&m->batch);
     return status;

@@ -64,6 +64,13 @@ static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err
     return ig_keeper_open(&c->keeper, c->model->ctx, c->memory, &o, err);
 }
 
+static ig_status open_drafts(ig_cache *c, const ig_session_plan *p, ig_error *err) {
+    if (!p->n_draft || !p->o.draft_model) c->options.draft_model = NULL;
+    if (!c->options.draft_model) return IG_OK;
+    ig_session_options o = ig_draft_model_options(p);
+    return ig_cache_open(&c->drafts, p->o.draft_model, &o, err);
+}
+
 /* As planned. */
 static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, ig_error *err) {
     *c = (ig_cache){
@@ -77,9 +84,7 @@ static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, 
     c->options.cache.memory.type = ig_kv_type_name(p->tiers.type);
     c->options.cache.memory.evict = ig_evict_name(p->tiers.evict);
     c->tiers.disk_path = NULL;
-    if (s || !p->n_draft || !p->o.draft_model) return s;
-    ig_session_options drafts = ig_draft_model_options(&p->o, c->options.cache.memory.type);
-    return ig_cache_open(&c->drafts, p->o.draft_model, &drafts, err);
+    return s ? s : open_drafts(c, p, err);
 }
 
 ig_status ig_cache_open(ig_cache **out, ig_model *m, const ig_session_options *options, ig_error *err) {
@@ -124,7 +129,7 @@ ig_status ig_cache_impose(ig_session_options *o, const ig_model *m, ig_error *er
     const ig_memory_options *from = &c->options.cache.memory;
     ig_memory_options *to = &o->cache.memory;
     if (c->model != m) return ig_fail(err, IG_E_ARG, "the KV cache was opened for another model");
-    o->draft_model = c->drafts ? c->options.draft_model : NULL;
+    o->draft_model = c->options.draft_model;
     if (o->n_ctx == 0) o->n_ctx = c->options.n_ctx;
     if (o->n_ctx > c->options.n_ctx || o->n_batch > c->options.n_batch)
         return ig_fail(err, IG_E_LIMIT,

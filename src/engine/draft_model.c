@@ -11,7 +11,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "device/context.h"
-#include "engine/session.h"
+#include "engine/cache.h"
 
 enum { FOLLOWS = 64 /* tokens of a text that a draft session gets at most beside a decode step */ };
 
@@ -23,12 +23,12 @@ static const float decay_unused = 0.998F; /* where nothing is guessed, what is k
 
 /* ---- opening ------------------------------------------------------------------- */
 
-ig_session_options ig_draft_model_options(const ig_session_options *o, const char *type) {
+ig_session_options ig_draft_model_options(const ig_session_plan *p) {
+    const ig_session_options *o = &p->o;
     ig_session_options d = ig_session_defaults();
-    d.n_ctx = o->n_ctx;
-    if (d.n_ctx > o->draft_model->config.n_ctx_train) d.n_ctx = o->draft_model->config.n_ctx_train;
+    d.n_ctx = ig_min_int(o->n_ctx, o->draft_model->config.n_ctx_train);
     d.n_batch = o->n_batch;
-    d.cache.memory.type = type;
+    d.cache.memory.type = ig_kv_type_name(p->tiers.type);
     d.cache.memory.n_sessions = o->cache.memory.n_sessions;
     d.cache.memory.whole_windows = true; /* it goes back often */
     d.cache.salt = o->cache.salt;
@@ -64,16 +64,12 @@ ig_status ig_draft_model_check(const ig_model *draft, const ig_model *m, ig_erro
     return IG_OK;
 }
 
-ig_status ig_draft_model_open(ig_draft_model *d, ig_cache *cache, ig_model *m, const ig_session_options *o,
-                              const char *type, ig_error *err) {
-    ig_session_options own = ig_draft_model_options(o, type);
-    own.shared = cache;
-    if (atomic_load(&m->is_draft) || atomic_load(&o->draft_model->has_draft))
-        return ig_fail(err, IG_E_ARG, "%s: a draft model has no draft model itself",
-                       atomic_load(&m->is_draft) ? m->path : o->draft_model->path);
-    atomic_store(&m->has_draft, true);
-    atomic_store(&o->draft_model->is_draft, true);
-    return ig_session_open(&d->session, o->draft_model, &own, err);
+ig_status ig_draft_model_open(ig_session *s, const ig_session_plan *p, ig_error *err) {
+    ig_session_options o = ig_draft_model_options(p);
+    if (p->o.shared) o.shared = p->o.shared->drafts;
+    ig_status status = ig_session_open(&s->draft.session, p->o.draft_model, &o, err);
+    if (!status) s->draft.session->is_draft = true;
+    return status;
 }
 
 void ig_draft_model_close(ig_draft_model *d) {
@@ -173,7 +169,7 @@ void ig_draft_model_follow(ig_session *s, int most) {
 static double draft_seconds(const ig_session *d, int n) {
     ig_batch *b = &d->model->batch;
     bool entered = ig_batch_enter(b);
-    double seconds = b->costs.n_steps ? ig_row_costs_guess(&b->costs, n) : 0;
+    double seconds = b->draft_costs.n_steps ? ig_row_costs_guess(&b->draft_costs, n) : 0;
     if (entered) ig_batch_end(b);
     return seconds;
 }

@@ -16,6 +16,8 @@
 
 #include "engine/draft.h"
 
+typedef struct ig_session_plan ig_session_plan;
+
 enum { IG_DRAFT_KINDS = 6 /* of probabilities */ };
 
 /* Of one session. Zeroed, it has none. */
@@ -39,15 +41,13 @@ typedef struct ig_draft_job {
     int n;           /* out: so many stand behind its tokens */
 } ig_draft_job;
 
-/* Options of draft sessions, or of the cache of all of them, for sessions of these options, whose KV type is `type`. */
-ig_session_options ig_draft_model_options(const ig_session_options *o, const char *type);
+/* Options of draft sessions, or of the cache of all of them, for sessions of this plan. */
+ig_session_options ig_draft_model_options(const ig_session_plan *p);
 /* IG_E_ARG, IG_E_UNSUPPORTED: it cannot guess for m. Of tokens that both have the text must be the same; where
  * one has no tokenizer, it is their number. */
 ig_status ig_draft_model_check(const ig_model *draft, const ig_model *m, ig_error *err);
-/* For a session of m, in the cache of such sessions (NULL: in memory of its own). A step of m waits for steps of its
- * draft model, so that this must not have one itself: IG_E_ARG. */
-ig_status ig_draft_model_open(ig_draft_model *d, ig_cache *cache, ig_model *m, const ig_session_options *o,
-                              const char *type, ig_error *err);
+/* For a session of this plan: in its cache's cache of such sessions, or in memory of its own. */
+ig_status ig_draft_model_open(ig_session *s, const ig_session_plan *p, ig_error *err);
 void ig_draft_model_close(ig_draft_model *d);
 
 /* The text has n tokens: what was guessed of them is compared. */

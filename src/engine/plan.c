@@ -355,7 +355,7 @@ static ig_status plan_draft_sessions(uint64_t *bytes, const ig_session_plan *p, 
     ig_cache_plan_info drafts = {0};
     ig_session_options o;
     if (!p->n_draft || !p->o.draft_model) return IG_OK;
-    o = ig_draft_model_options(&p->o, ig_kv_type_name(p->tiers.type));
+    o = ig_draft_model_options(p);
     ig_status s = ig_cache_plan(&drafts, p->o.draft_model, &o, err);
     *bytes = drafts.total;
     return s;

@@ -101,7 +101,6 @@ static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p,
     if (p->o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p->o.n_ctx,
                m->config.n_ctx_train);
-    ig_cache *drafts = p->o.shared ? p->o.shared->drafts : NULL;
     ig_status status = open_kv(&s->seq.kv, m, p, err);
     if (status) {
         ig_session_give_sketch(m, p->sketch);
@@ -109,8 +108,7 @@ static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p,
         return status;
     }
     status = ig_session_equip(s, p, s->seq.kv, err);
-    if (!status && p->n_draft && p->o.draft_model)
-        status = ig_draft_model_open(&s->draft, drafts, m, &p->o, ig_kv_type_name(p->tiers.type), err);
+    if (!status && p->n_draft && p->o.draft_model) status = ig_draft_model_open(s, p, err);
     if (status)
         ig_session_close(s);
     else
@@ -252,7 +250,7 @@ ig_status ig_session_drop_ahead(ig_session *s, ig_error *err) {
     bool entered = ig_batch_enter(&s->model->batch);
     double start = ig_clock_seconds();
     ig_status status = take_back(s, n, &own);
-    ig_row_costs_went_back(&s->model->batch.costs, ig_clock_seconds() - start);
+    ig_row_costs_went_back(&s->model->batch.costs, ig_clock_seconds() - start); /* a draft session has none ahead */
     if (entered) ig_batch_end(&s->model->batch);
     if (s->n_tokens == n) return IG_OK;
     if (err) *err = own;

@@ -9,7 +9,7 @@
 #include "model/forward.h"
 
 /* What a session is to be, worked out from its options. */
-typedef struct ig_session_plan {
+struct ig_session_plan {
     ig_session_options o; /* defaults filled in */
     ig_kv_shape kv;
     ig_kv_options tiers; /* with the limit in entries of a KV head */
@@ -19,7 +19,7 @@ typedef struct ig_session_plan {
     ig_speculation speculate;
     const ig_sketch_file *sketch; /* that the policy uses; NULL: none */
     int n_draft;                  /* of the options, or 0 where it cannot be */
-} ig_session_plan;
+};
 
 struct ig_session {
     ig_model *model;
@@ -36,10 +36,12 @@ struct ig_session {
     bool has_logits;
     /* Tokens ahead (draft.h): computed as if they had come, which nobody knows yet. */
     int n_draft;     /* at most; 0: there are none */
+    int n_guesses;   /* behind the token that the step to come decodes; no step has computed them */
     int n_ahead;     /* tokens and logits behind n_tokens and `logits`; the store and the policy have them too */
     int most_tokens; /* that there is room for, those ahead counted. Default n_ctx */
     ig_drafter drafter;
     ig_draft_model draft;
+    bool is_draft;    /* it guesses for another session */
     bool is_expected; /* those ahead are what the caller expects, not what the text has said before */
     uint64_t n_drafted, n_draft_hits, n_expected, n_expected_hits;
     uint64_t n_prefilled, n_decoded, n_taken;

@@ -38,7 +38,6 @@ struct ig_model {
     ig_adapter *adapters;        /* [n_adapters] with copies of the paths */
     int n_adapters;
     bool has_weights;
-    atomic_bool has_draft, is_draft; /* it has had sessions with a draft model; that were those of one */
     ig_config config;
     ig_weights weights;
     ig_sampling_advice sampling;
