@@ -108,6 +108,7 @@ static int most_guesses(const ig_session *s, const ig_draft_step *step) {
 static void look_up(ig_session *s, ig_draft_step *step) {
     s->n_guesses = ig_drafter_plan(&s->drafter, step, most_guesses(s, step));
     ig_drafter_write(&s->drafter, s->tokens, s->n_guesses);
+    s->is_expected = s->drafter.is_expected;
 }
 
 /* Whether a draft model lets expect more, in the same time, than what the text has said before. */
@@ -125,8 +126,8 @@ static void ask_draft_models(ig_session *const *sessions, int n, ig_draft_step *
     int most_rows = INT_MAX;
     for (int i = 0; i < n; i++) {
         ig_session *s = sessions[i];
-        int end = s->n_tokens + 1, most = ig_min_int(s->most_tokens, s->draft.session->options.n_ctx) - end;
-        jobs[i] = (ig_draft_job){.session = s, .n_tokens = end, .most = ig_min_int(s->n_draft, most)};
+        int end = s->n_tokens + 1, most = ig_min_int(most_guesses(s, step), s->draft.session->options.n_ctx - end);
+        jobs[i] = (ig_draft_job){.session = s, .n_tokens = end, .most = most};
         most_rows = ig_min_int(most_rows, s->options.n_batch);
     }
     double start = ig_clock_seconds();
@@ -134,6 +135,7 @@ static void ask_draft_models(ig_session *const *sessions, int n, ig_draft_step *
     double each = (ig_clock_seconds() - start) / n;
     for (int i = 0; i < n; i++) {
         sessions[i]->n_guesses = jobs[i].n;
+        sessions[i]->is_expected = false;
         sessions[i]->draft_seconds += each;
         sessions[i]->decode_seconds += each;
     }
@@ -209,7 +211,6 @@ void ig_session_take_tokens(ig_session *s, const ig_segment *seg) {
     s->n_tokens = seg->first + n;
     s->n_ahead = seg->n - n;
     s->n_drafted += (uint64_t)s->n_ahead;
-    s->is_expected = s->drafter.is_expected;
     if (s->is_expected) s->n_expected += (uint64_t)s->n_ahead;
     ig_sequence_stepped(&s->seq, s->tokens, s->n_tokens, seg->dense);
 }

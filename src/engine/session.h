@@ -42,7 +42,7 @@ struct ig_session {
     ig_drafter drafter;
     ig_draft_model draft;
     bool is_draft;    /* it guesses for another session */
-    bool is_expected; /* those ahead are what the caller expects, not what the text has said before */
+    bool is_expected; /* guesses, and those ahead, are what the caller expects */
     uint64_t n_drafted, n_draft_hits, n_expected, n_expected_hits;
     uint64_t n_prefilled, n_decoded, n_taken;
     double prefill_seconds, decode_seconds, draft_seconds;
