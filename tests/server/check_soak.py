@@ -114,6 +114,7 @@ def test_soak(program, request, tmp_path):
                    ["choices"][0]["text"] for t in texts]
     args += ["--kv-ram", os.environ.get("KV_RAM", "8M"), "--kv-disk", "64M", "--kv-disk-path", tmp_path, "--kv-store", tmp_path / "store",
              "--kv-store-size", "32M"]
+    args += ["-md", served_model] if os.environ.get("DRAFT") else []
     found, counts = [], {}
     with Server(program, served_model, *args) as server:
         began = time.monotonic()
