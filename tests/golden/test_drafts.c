@@ -148,7 +148,6 @@ static void in_little_ram(void **state) {
         o.cache.budget = 0.15;
         ig_session_options alone = o;
         o.n_draft = n_draft;
-        o.draft_model = draft_model;
         o.cache.memory.n_sessions = MOST;
         o.cache.memory.disk_path = folder;
         o.cache.memory.disk_bytes = 64 << 20;
@@ -252,7 +251,6 @@ int main(void) {
         MODEL(expected_answers, "llama31"),
         DRAFTED(guesses_change_nothing, "llama31"),
         DRAFTED(guesses_change_nothing, "mistral"),
-        DRAFTED(in_little_ram, "llama31"),
         DRAFTED(among_others, "llama31"),
         DRAFTED(among_others, "gemma3"),
         DRAFTED(among_others, "deepseek2"),
