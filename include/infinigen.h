@@ -457,11 +457,11 @@ typedef struct ig_session_options {
     int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX; in a cache at most the cache's. Default 512 */
     int n_draft; /* most tokens that a decode step computes ahead, 0..IG_DRAFT_MAX: those that follow where the text
                     last said the same, or that draft_model guesses, as many as seem worth their time. If they come,
-                    their steps take no time; else
-                    they are taken back. No result changes by a bit. While they are held they take room. Fewer than
-                    n_batch; models whose layers carry states have three at most, and 64 MB for their states. There are
-                    none on a GPU, for models whose layers share keys, for policies that drop entries, a KV limit,
-                    "infinigen-osdi24", answers that are shared, traces and audits. Default 0 */
+                    their steps take no time; else they are taken back. No result changes by a bit. While they are held
+                    they take room. Fewer than n_batch; models whose layers carry states have three at most, and 64 MB
+                    for their states. There are none on a GPU, for models whose layers share keys, for policies that
+                    drop entries, a KV limit, "infinigen-osdi24", answers that are shared, traces and audits. Default 0
+                  */
     ig_model *draft_model; /* a smaller model of the same vocabulary, which guesses what comes where the text has not
                               said it before, as far as that seems worth its time; it gets the tokens of prompts, too,
                               which takes its time. NULL (default): none. It is open for longer than the session, and

@@ -139,7 +139,10 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--spec-default", ALL, NONE, "*", NULL, NULL, 0},
     {"--spec-type", ALL, VALUE, "draft-simple ngram-simple ngram-map-k ngram-map-k4v ngram-mod ngram-cache", NULL,
      DRAFTS, 0},
-    {"-devd, --device-draft, --spec-draft-device", ALL, VALUE, NULL, NULL, DRAFTS, 0},
+    {"-devd, --device-draft, --spec-draft-device", ALL, VALUE, NULL, NULL,
+     "a draft model is computed where --device says: leave it out", 0},
+    {"-ctkd, --cache-type-k-draft, --spec-draft-type-k, -ctvd, --cache-type-v-draft, --spec-draft-type-v", ALL, VALUE,
+     NULL, NULL, "a draft model's keys and values are of the type of --kv-type: leave it out", 0},
     {"-mm, --mmproj, -mmu, --mmproj-url, --image, --audio, --video", ALL, VALUE, NULL, NULL, TEXTS_ONLY, 0},
     {"--embedding, --embeddings", ALL & ~SERVE, NONE, NULL, NULL, "'infinigen logits' writes what a model computes", 0},
 

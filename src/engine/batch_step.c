@@ -4,7 +4,6 @@
  * of its own; ig_session_decode() is the same for single tokens, all or none. ig_session_sync() computes its pieces by
  * the same forward pass and takes tokens and logits from it as these do.
  */
-#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -20,16 +19,20 @@ static ig_session *session_of(const ig_segment *seg) {
 
 /* ---- what is asked for ---------------------------------------------------------------- */
 
-/* The sessions of a call: of its items, or as they are. */
+/* The sessions of a call: of its items, or each with a token to be decoded. */
 typedef struct call {
     const char *name;
     const ig_batch_item *items;  /* [n] or NULL */
     ig_session *const *sessions; /* [n] */
-    const int32_t *ids;          /* [n] that they get */
+    const int32_t *ids;          /* [n] */
     size_t n;
 } call;
 
 static ig_session *session_at(const call *c, size_t i) { return c->items ? c->items[i].session : c->sessions[i]; }
+
+static ig_batch_item item_at(const call *c, size_t i) {
+    return c->items ? c->items[i] : (ig_batch_item){.session = c->sessions[i], .ids = &c->ids[i], .n = 1};
+}
 
 /* Whether one step can be made of n_rows tokens of these sessions. */
 static ig_status check_sessions(const call *c, size_t n_rows, ig_error *err) {
@@ -63,7 +66,7 @@ static ig_status check_items(const ig_batch_item *items, size_t n, ig_error *err
             return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu has more of a prompt, but is none", i);
         n_rows += (size_t)items[i].n;
     }
-    return check_sessions(&(call){"ig_batch_step", items, NULL, NULL, n}, n_rows, err);
+    return check_sessions(&(call){.name = "ig_batch_step", .items = items, .n = n}, n_rows, err);
 }
 
 static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig_error *err) {
@@ -77,36 +80,38 @@ static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig
     return ig_model_check_ids(s->model, ids, s->n_tokens, n, err);
 }
 
-/* Tokens that a session is to get, and its guesses of what follows: a segment more of the step, unless they are
- * refused, or were computed ahead. */
-static ig_status add_segment(int *n_segments, int number, ig_session *s, const ig_batch_item *x, ig_error *err) {
-    ig_segment *seg = &s->model->batch.segments[*n_segments];
-    ig_status status = check_tokens(s, x->ids, x->n, err);
-    if (status || (!x->prompt && ig_session_foresaw(s, *x->ids))) return status;
-    status = ig_session_drop_ahead(s, err);
-    if (status) return status;
-    *seg = (ig_segment){.seq = &s->seq,
-                        .ids = s->n_guesses ? s->tokens + s->n_tokens : x->ids,
-                        .first = s->n_tokens,
-                        .n = x->n + s->n_guesses,
-                        .number = number,
-                        .dense = x->prompt,
-                        .n_asked = !x->more,
-                        .err = err};
+static bool is_foreseen(const ig_batch_item *x) { return !x->prompt && ig_session_foresaw(x->session, *x->ids); }
+
+/* Whether a session may get these tokens. What was computed ahead is taken back, unless it is what comes. */
+static ig_status admit(const ig_batch_item *x, ig_error *err) {
+    ig_status status = check_tokens(x->session, x->ids, x->n, err);
+    return status || is_foreseen(x) ? status : ig_session_drop_ahead(x->session, err);
+}
+
+/* What was admitted, and the session's guesses of what follows: a segment more of the step, unless it was computed
+ * ahead. */
+static void add_segment(int *n_segments, int number, const ig_batch_item *x, ig_error *err) {
+    ig_session *s = x->session;
+    if (is_foreseen(x)) return;
+    s->model->batch.segments[*n_segments] = (ig_segment){.seq = &s->seq,
+                                                         .ids = s->n_guesses ? s->tokens + s->n_tokens : x->ids,
+                                                         .first = s->n_tokens,
+                                                         .n = x->n + s->n_guesses,
+                                                         .number = number,
+                                                         .dense = x->prompt,
+                                                         .n_asked = !x->more,
+                                                         .err = err};
     ++*n_segments;
-    return IG_OK;
 }
 
 /* ---- what probably comes next ------------------------------------------------------------ */
 
-/* Guesses that a session may have in a step that has so many rows, behind the token that is to be decoded. */
-static int most_guesses(const ig_session *s, const ig_draft_step *step) {
-    return ig_min_int(ig_min_int(s->n_draft, s->most_tokens - s->n_tokens - 1), s->options.n_batch - step->n_rows);
-}
+/* Guesses that a session may have behind the token that is to be decoded. */
+static int most_guesses(const ig_session *s) { return ig_min_int(s->n_draft, s->most_tokens - s->n_tokens - 1); }
 
 /* Where the text has said it before. */
 static void look_up(ig_session *s, ig_draft_step *step) {
-    s->n_guesses = ig_drafter_plan(&s->drafter, step, most_guesses(s, step));
+    s->n_guesses = ig_drafter_plan(&s->drafter, step, most_guesses(s));
     ig_drafter_write(&s->drafter, s->tokens, s->n_guesses);
     s->is_expected = s->drafter.is_expected;
 }
@@ -114,24 +119,21 @@ static void look_up(ig_session *s, ig_draft_step *step) {
 /* Whether a draft model lets expect more, in the same time, than what the text has said before. */
 static bool prefers_draft_model(const ig_session *s, const ig_draft_step *step) {
     ig_draft_step looked_up = *step;
-    int most = most_guesses(s, step);
-    if (!s->draft.session || step->n_rows >= IG_ROW_COSTS_MOST) return false;
-    ig_drafter_plan(&s->drafter, &looked_up, most);
-    return ig_draft_model_rate(&s->draft, step, most) > ig_draft_step_rate(&looked_up);
+    if (!s->draft.session) return false;
+    ig_drafter_plan(&s->drafter, &looked_up, most_guesses(s));
+    return ig_draft_model_rate(&s->draft, step, most_guesses(s)) > ig_draft_step_rate(&looked_up);
 }
 
 /* As the draft models of n sessions say. */
 static void ask_draft_models(ig_session *const *sessions, int n, ig_draft_step *step) {
     ig_draft_job jobs[IG_ROW_COSTS_MOST];
-    int most_rows = INT_MAX;
     for (int i = 0; i < n; i++) {
         ig_session *s = sessions[i];
-        int end = s->n_tokens + 1, most = ig_min_int(most_guesses(s, step), s->draft.session->options.n_ctx - end);
+        int end = s->n_tokens + 1, most = ig_min_int(most_guesses(s), s->draft.session->options.n_ctx - end);
         jobs[i] = (ig_draft_job){.session = s, .n_tokens = end, .most = most};
-        most_rows = ig_min_int(most_rows, s->options.n_batch);
     }
     double start = ig_clock_seconds();
-    ig_draft_models_guess(jobs, n, most_rows, step);
+    ig_draft_models_guess(jobs, n, step);
     double each = (ig_clock_seconds() - start) / n;
     for (int i = 0; i < n; i++) {
         sessions[i]->n_guesses = jobs[i].n;
@@ -139,16 +141,6 @@ static void ask_draft_models(ig_session *const *sessions, int n, ig_draft_step *
         sessions[i]->draft_seconds += each;
         sessions[i]->decode_seconds += each;
     }
-}
-
-static bool is_piece(const call *c, size_t i) { return c->items && c->items[i].prompt; }
-static const int32_t *token_at(const call *c, size_t i) { return c->items ? c->items[i].ids : &c->ids[i]; }
-
-/* Whether a session's token is to be computed; then it stands behind its others. */
-static bool expect_token(ig_session *s, const int32_t *id) {
-    if (check_tokens(s, id, 1, NULL) || ig_session_foresaw(s, *id) || ig_session_drop_ahead(s, NULL)) return false;
-    s->tokens[s->n_tokens] = *id;
-    return true;
 }
 
 /* The same costs for all that is planned for a step. */
@@ -163,25 +155,24 @@ static void forget_guesses(const call *c) {
     for (size_t i = 0; i < c->n; i++) session_at(c, i)->n_guesses = 0;
 }
 
-/* Before a step that does nothing but decode, and before its turn, which no step of a draft model may hold up: guesses
- * behind the tokens of its sessions. */
+/* Before a step of what was admitted, if it does nothing but decode: guesses behind the tokens of its sessions. Before
+ * its turn, too, which no step of a draft model may hold up. */
 static void guess(const call *c) {
     ig_session *waiting[IG_ROW_COSTS_MOST], *asking[IG_ROW_COSTS_MOST];
-    int n_waiting = 0, n_asking = 0;
-    bool may_guess = false;
+    int n_waiting = 0, n_asking = 0, most_rows = IG_ROW_COSTS_MOST;
     forget_guesses(c);
     for (size_t i = 0; i < c->n; i++) {
-        if (is_piece(c, i)) return;
-        may_guess |= session_at(c, i)->n_draft > 0;
-    }
-    for (size_t i = 0; may_guess && i < c->n; i++) {
-        if (!expect_token(session_at(c, i), token_at(c, i))) continue;
+        ig_batch_item x = item_at(c, i);
+        if (x.prompt) return;
+        if (x.status || is_foreseen(&x)) continue;
         if (n_waiting == IG_ROW_COSTS_MOST) return;
-        waiting[n_waiting++] = session_at(c, i);
+        x.session->tokens[x.session->n_tokens] = *x.ids;
+        waiting[n_waiting++] = x.session;
+        most_rows = ig_min_int(most_rows, x.session->options.n_batch);
     }
     if (!n_waiting) return;
     ig_row_costs costs = costs_of(waiting[0]->model);
-    ig_draft_step step = {.costs = &costs, .n_rows = n_waiting, .expected = n_waiting};
+    ig_draft_step step = {.costs = &costs, .n_rows = n_waiting, .most_rows = most_rows, .expected = n_waiting};
     for (int i = 0; i < n_waiting; i++) {
         ig_session *s = waiting[i];
         if (!s->n_draft) continue;
@@ -325,7 +316,10 @@ static const ig_segment *next_segment(int *k, int n_segments, const ig_session *
     return seg;
 }
 
-static bool has_drafts(const ig_segment *seg) { return !seg->dense && seg->n > 1; }
+/* Whether a segment failed with guesses and left its session what that had before. */
+static bool may_go_without(const ig_segment *seg) {
+    return !seg->dense && seg->n > 1 && session_of(seg)->n_tokens == seg->first;
+}
 
 /* A step without what probably comes next may do what one with it could not: it takes less room. The batch's turn. */
 static void run_without_drafts(ig_batch_item *x, int number) {
@@ -333,22 +327,23 @@ static void run_without_drafts(ig_batch_item *x, int number) {
     int n = 0;
     x->error = (ig_error){0};
     x->session->n_guesses = 0;
-    x->status = add_segment(&n, number, x->session, x, &x->error);
+    add_segment(&n, number, x, &x->error);
     ig_status status = run(x->session->model, n, false, &x->error);
-    if (!x->status) x->status = status ? status : b->segments[0].status;
+    x->status = status ? status : b->segments[0].status;
 }
 
 static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
     ig_model *m = items[0].session->model;
     int n_segments = 0;
-    guess(&(call){"", items, NULL, NULL, (size_t)n});
+    for (int i = 0; i < n; i++) {
+        items[i].error = (ig_error){0};
+        items[i].status = admit(&items[i], &items[i].error);
+    }
+    guess(&(call){.items = items, .n = (size_t)n});
     ig_status status = ig_batch_begin(&m->batch, err);
     if (status) return status;
-    for (int i = 0; i < n; i++) {
-        ig_batch_item *x = &items[i];
-        x->error = (ig_error){0};
-        x->status = add_segment(&n_segments, n > 1 ? i + 1 : 0, x->session, x, &x->error);
-    }
+    for (int i = 0; i < n; i++)
+        if (!items[i].status) add_segment(&n_segments, n > 1 ? i + 1 : 0, &items[i], &items[i].error);
     status = run(m, n_segments, false, err);
     for (int i = 0, k = 0; i < n && !status; i++) {
         ig_batch_item *x = &items[i];
@@ -357,7 +352,7 @@ static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
             x->status = seg->status;
         else if (!x->status)
             ig_session_take_ahead(x->session);
-        if (seg && seg->status && has_drafts(seg)) run_without_drafts(x, seg->number); /* in the place of segment 0 */
+        if (x->status && seg && may_go_without(seg)) run_without_drafts(x, seg->number); /* in segment 0's place */
     }
     ig_batch_end(&m->batch);
     if (!status) let_drafts_follow(items, n);
@@ -376,39 +371,46 @@ ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err) {
     return status;
 }
 
-/* With the sessions' guesses; true: another try without them may succeed. */
-static bool decode(ig_status *status, ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
-    ig_batch *b = &sessions[0]->model->batch;
-    int n_segments = 0, n_rows = 0;
-    *status = IG_OK;
-    for (int i = 0; i < n && !*status; i++) {
-        const ig_batch_item x = {.ids = &ids[i], .n = 1};
-        *status = add_segment(&n_segments, n > 1 ? i + 1 : 0, sessions[i], &x, err);
+/* What was admitted, with the sessions' guesses; true: another try without them may succeed. */
+static bool decode(ig_status *status, const call *c, ig_error *err) {
+    ig_model *m = session_at(c, 0)->model;
+    const ig_batch *b = &m->batch;
+    int n_segments = 0, n_without = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        const ig_batch_item x = item_at(c, i);
+        add_segment(&n_segments, c->n > 1 ? (int)i + 1 : 0, &x, err);
     }
-    if (*status) return false;
-    for (int i = 0; i < n_segments; i++) n_rows += b->segments[i].n;
-    *status = run(sessions[0]->model, n_segments, true, err);
-    for (int i = 0, k = 0; i < n && !*status; i++)
-        if (!next_segment(&k, n_segments, sessions[i])) ig_session_take_ahead(sessions[i]);
-    return *status && n_rows > n_segments;
+    *status = run(m, n_segments, true, err);
+    for (int i = 0; *status && i < n_segments; i++) {
+        if (session_of(&b->segments[i])->n_tokens < b->segments[i].first) return false; /* it has lost some */
+        n_without += may_go_without(&b->segments[i]);
+    }
+    int k = 0;
+    for (size_t i = 0; i < c->n && !*status; i++)
+        if (!next_segment(&k, n_segments, session_at(c, i))) ig_session_take_ahead(session_at(c, i));
+    return n_without > 0;
 }
 
 ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
     ig_error own;
     if (!err) err = &own;
     if (!sessions || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_decode: no sessions");
-    const call c = {"ig_session_decode", NULL, sessions, ids, (size_t)n};
+    const call c = {.name = "ig_session_decode", .sessions = sessions, .ids = ids, .n = (size_t)n};
     ig_status status = check_sessions(&c, (size_t)n, err);
+    for (size_t i = 0; i < c.n && !status; i++) {
+        const ig_batch_item x = item_at(&c, i);
+        status = admit(&x, err);
+    }
     if (status) return status;
     guess(&c);
-    ig_model *m = sessions[0]->model;
-    status = ig_batch_begin(&m->batch, err);
+    ig_batch *b = &sessions[0]->model->batch;
+    status = ig_batch_begin(b, err);
     if (status) return status;
-    if (decode(&status, sessions, ids, n, err)) {
+    if (decode(&status, &c, err)) {
         *err = (ig_error){0};
         forget_guesses(&c);
-        decode(&status, sessions, ids, n, err);
+        decode(&status, &c, err);
     }
-    ig_batch_end(&m->batch);
+    ig_batch_end(b);
     return status;
 }

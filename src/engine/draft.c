@@ -21,9 +21,8 @@ double ig_draft_step_rate(const ig_draft_step *step) {
 int ig_guesses_plan(const ig_guesses *g, ig_draft_step *step) {
     const ig_row_costs *costs = step->costs;
     const ig_draft_step before = *step;
-    if (before.n_rows >= IG_ROW_COSTS_MOST) return 0;
     double all_true = 1, sum = before.expected, best = ig_draft_step_rate(step);
-    for (int n = 1; n <= g->n && before.n_rows + n <= IG_ROW_COSTS_MOST; n++) {
+    for (int n = 1; n <= g->n && before.n_rows + n <= before.most_rows; n++) {
         all_true *= g->chance[n - 1];
         sum += all_true;
         double seconds =

@@ -21,9 +21,9 @@
 /* What a step has so far. */
 typedef struct ig_draft_step {
     const ig_row_costs *costs;
-    int n_rows;
-    double expected; /* tokens */
-    double spent;    /* seconds, of those who guessed */
+    int n_rows, most_rows; /* that it has, and may have: IG_ROW_COSTS_MOST at most */
+    double expected;       /* tokens */
+    double spent;          /* seconds, of those who guessed */
 } ig_draft_step;
 
 /* Tokens per second that it lets expect. */

@@ -185,7 +185,7 @@ double ig_draft_model_rate(const ig_draft_model *d, const ig_draft_step *step, i
     ig_draft_step s = *step;
     double best = 0, all_true = 1;
     if (!d->session || !step->costs->n_steps) return 0; /* nobody knows what is worth it */
-    for (int i = 0; i < most && s.n_rows < IG_ROW_COSTS_MOST; i++) {
+    for (int i = 0; i < most && s.n_rows < s.most_rows; i++) {
         all_true *= next_chance(d);
         double rate = rate_with(&s, d->session, 1, all_true);
         if (rate < best) break;
@@ -200,7 +200,7 @@ double ig_draft_model_rate(const ig_draft_model *d, const ig_draft_step *step, i
 /* Whether tokens come faster with another guess, of draft sessions that step n together. */
 static bool is_worth_another(const ig_draft_step *step, const ig_draft_job *j, int n) {
     const ig_draft_model *d = &j->session->draft;
-    if (!d->session || j->guesses.n >= j->most || step->n_rows >= IG_ROW_COSTS_MOST) return false;
+    if (!d->session || j->guesses.n >= j->most || step->n_rows >= step->most_rows) return false;
     return rate_with(step, d->session, n, j->all_true * next_chance(d)) > ig_draft_step_rate(step);
 }
 
@@ -243,7 +243,7 @@ static int guess_round(ig_draft_job *jobs, int n, bool *goes_on, int n_last, ig_
     return n_guesses;
 }
 
-void ig_draft_models_guess(ig_draft_job *jobs, int n, int most_rows, ig_draft_step *step) {
+void ig_draft_models_guess(ig_draft_job *jobs, int n, ig_draft_step *step) {
     double start = ig_clock_seconds();
     ig_draft_step all = *step; /* with every guess */
     bool goes_on[IG_ROW_COSTS_MOST];
@@ -259,8 +259,5 @@ void ig_draft_models_guess(ig_draft_job *jobs, int n, int most_rows, ig_draft_st
         if (!step->costs->are_nothing) all.spent = ig_clock_seconds() - start;
     }
     step->spent = all.spent;
-    for (int i = 0; i < n; i++) {
-        jobs[i].guesses.n = ig_min_int(jobs[i].guesses.n, most_rows - step->n_rows);
-        jobs[i].n = ig_guesses_plan(&jobs[i].guesses, step);
-    }
+    for (int i = 0; i < n; i++) jobs[i].n = ig_guesses_plan(&jobs[i].guesses, step);
 }

@@ -58,7 +58,7 @@ double ig_draft_model_rate(const ig_draft_model *d, const ig_draft_step *step, i
 /* The session has got tokens of a prompt: its draft session gets at most so many of those that it lacks. */
 void ig_draft_model_follow(ig_session *s, int most);
 /* Guesses for n <= IG_ROW_COSTS_MOST sequences of a step, to which those that are worth it are added, and the seconds
- * that it took; it has most_rows at most. */
-void ig_draft_models_guess(ig_draft_job *jobs, int n, int most_rows, ig_draft_step *step);
+ * that it took. */
+void ig_draft_models_guess(ig_draft_job *jobs, int n, ig_draft_step *step);
 
 #endif

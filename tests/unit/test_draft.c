@@ -78,7 +78,7 @@ static void texts_that_change(void **state) {
 }
 
 static int plan(const text *t, const ig_row_costs *c, int n_rows, int most) {
-    ig_draft_step step = {.costs = c, .n_rows = n_rows, .expected = n_rows};
+    ig_draft_step step = {.costs = c, .n_rows = n_rows, .most_rows = IG_ROW_COSTS_MOST, .expected = n_rows};
     int n = ig_drafter_plan(&t->d, &step, most);
     assert_int_equal(step.n_rows, n_rows + n);
     assert_true(n ? step.expected > n_rows && step.expected <= step.n_rows : step.expected >= n_rows);
@@ -186,7 +186,8 @@ static void what_came_of_a_model(void **state) {
     ig_draft_model_see(&d, ids, 3); /* the text is another one */
     assert_true(d.n == 0 && d.all_guessed == 0);
     ig_row_costs nothing = {.are_nothing = true, .n_steps = 1};
-    assert_true(ig_draft_model_rate(&d, &(ig_draft_step){&nothing, 1, 1, 0}, 4) == 0); /* there is none */
+    assert_true(ig_draft_model_rate(&d, &(ig_draft_step){.costs = &nothing, .n_rows = 1, .most_rows = 9, .expected = 1},
+                                    4) == 0); /* there is none */
 }
 
 int main(void) {
