@@ -140,8 +140,8 @@ static int add_missing(draft_step *step, ig_session *s, int n, int most) {
         return -1;
     }
     int missing = n - n_held, rows = ig_min_int(ig_min_int(missing, most), left);
-    if (rows < missing && rows < 1) return -1;
-    if (rows < 1) return 0;
+    if (!missing) return 0;
+    if (left < 1) return -1;
     step->sessions[step->n] = s;
     step->items[step->n++] = (ig_batch_item){
         .session = d, .ids = s->tokens + n_held, .n = rows, .prompt = rows > 1, .more = rows > 1 && rows < missing};
