@@ -33,7 +33,7 @@ static double each_row(const ig_row_costs *c, int n) {
 }
 
 double ig_row_costs_guess(const ig_row_costs *c, int n_rows) {
-    int n = n_rows;
+    int n = n_rows < IG_ROW_COSTS_MOST ? n_rows : IG_ROW_COSTS_MOST;
     if (c->are_nothing) return 1;
     while (n > 0 && !is_known(c, n)) n--;
     if (n == 0) return 1 + row_guess * n_rows;

@@ -26,7 +26,7 @@ typedef struct ig_row_costs {
 void ig_row_costs_took(ig_row_costs *c, int n_rows, double seconds);
 /* So long it took to take rows back. */
 void ig_row_costs_went_back(ig_row_costs *c, double seconds);
-/* Seconds, of any scale while nothing is known, of a step over n_rows <= IG_ROW_COSTS_MOST. */
+/* Seconds, of any scale while nothing is known, of a step over n_rows. */
 double ig_row_costs_guess(const ig_row_costs *c, int n_rows);
 
 #endif

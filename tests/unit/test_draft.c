@@ -157,6 +157,7 @@ static void costs_are_those_of_late(void **state) {
     ig_row_costs_took(&c, 4, 3);
     assert_float_equal(ig_row_costs_guess(&c, 4), 3, 1e-9);
     assert_true(ig_row_costs_guess(&c, 5) > 3);
+    assert_true(ig_row_costs_guess(&c, 1000) > ig_row_costs_guess(&c, IG_ROW_COSTS_MOST));
     ig_row_costs_took(&c, 4, 1000); /* the machine stood still */
     assert_true(ig_row_costs_guess(&c, 4) < 4);
     ig_row_costs_took(&c, 0, 1);
