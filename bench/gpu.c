@@ -186,7 +186,7 @@ typedef struct product {
 static void multiply(void *arg, int repeat) {
     const product *p = arg;
     (void)repeat;
-    for (int i = 0; i < p->n; i++) dev->ops->matmul(dev, p->y, p->m, p->n_m, p->x, p->n_tokens, false);
+    for (int i = 0; i < p->n; i++) dev->ops->matmul(dev, p->y, p->m, p->n_m, p->x, NULL, p->n_tokens, false);
 }
 
 /* Memory of the GPU with random 16-bit words, of which these bits are set and these by lot. */

@@ -22,12 +22,13 @@ typedef struct ig_segment {
     const int32_t *ids; /* [n] */
     int first;          /* position of its first token; the sequence holds `first` tokens already */
     int n;
-    int number;    /* among those of a call, from 1, as errors name it; 0: it is alone */
-    int ahead;     /* so many of its sequence's tokens in this step come before it, where each is a segment */
-    bool dense;    /* attention over everything (prefill); else the policy selects, for one token after the other
-                      (decode) */
-    int n_asked;   /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */
-    ig_error *err; /* gets the cause when it fails; NULL: nobody asks; several may share one */
+    int number;          /* among those of a call, from 1, as errors name it; 0: it is alone */
+    int ahead;           /* so many of its sequence's tokens in this step come before it, where each is a segment */
+    bool dense;          /* attention over everything (prefill); else the policy selects, for one token after the other
+                            (decode) */
+    const float *shares; /* [n_adapters] what it takes of each of the model's adapters; NULL: as the model has it */
+    int n_asked;         /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */
+    ig_error *err;       /* gets the cause when it fails; NULL: nobody asks; several may share one */
     ig_status status;
     int row;             /* of its first token in the batch; the forward pass says */
     const float *logits; /* of its last token, or of all where it decodes; ig_forward_last_logits() says */

@@ -23,9 +23,18 @@ typedef struct product {
     size_t row_bytes;
 } product;
 
+/* What adapters add to a matrix's products: parts of its low rank, the first and last of which some row takes. */
+typedef struct addition {
+    const ig_low_rank_part *parts;
+    int n_parts;  /* 0: nothing is added */
+    int rank;     /* of them all */
+    float *inner; /* [n_rows][rank] what their first product gave, times what each row takes of it */
+} addition;
+
 typedef struct matmul_job {
     ig_cpu_device *d;
     const float *x;
+    const float *shares;
     int n_rows, n_in, n_m;
     int rows_per_prepare; /* of x, in a task that prepares them */
     size_t act_stride;
@@ -35,7 +44,7 @@ typedef struct matmul_job {
     product product[MAX_MATRICES];
     int first_task[MAX_MATRICES + 1]; /* tasks of matrix i: first_task[i] .. first_task[i + 1] */
     int rows_per_task[MAX_MATRICES];
-    const float *inner[MAX_MATRICES]; /* of matrix i what its adapters' first product gave, [n_rows][rank] */
+    addition added[MAX_MATRICES];
 } matmul_job;
 
 static void prepare_task(void *arg, int task, int thread) {
@@ -57,18 +66,28 @@ static void scale_and_add(const matmul_job *j, const ig_matrix *m, float *y, int
 
 enum { LOW_RANK_NUMBERS = 256 /* of a row that are added at once */ };
 
-static void add_low_rank(const matmul_job *j, int i, int begin, int end) {
+static float share_of(const matmul_job *j, const ig_low_rank *l, const ig_low_rank_part *part, int row) {
+    return j->shares ? j->shares[(size_t)row * (size_t)l->n_adapters + (size_t)part->adapter] : 1;
+}
+
+/* To numbers [at, at + n) of a row of a matrix's products. */
+static void add_to_row(const matmul_job *j, int i, int row, int at, int n) {
     const ig_matrix *m = j->m[i];
     const ig_low_rank *l = m->low_rank;
-    for (int at = begin; at < end; at += LOW_RANK_NUMBERS) {
+    const addition *a = &j->added[i];
+    for (const ig_low_rank_part *part = a->parts; part < a->parts + a->n_parts; part++) {
         float sum[LOW_RANK_NUMBERS];
-        int n = ig_min_int(LOW_RANK_NUMBERS, end - at);
-        for (int r = 0; r < j->n_rows; r++) {
-            j->d->k->sum_rows(sum, j->inner[i] + (size_t)r * (size_t)l->a.n_out, l->b + m->low_rank_row + at,
-                              (size_t)l->n_out, l->a.n_out, n);
-            j->d->k->add(j->y[i] + (size_t)r * (size_t)m->n_out + at, sum, n);
-        }
+        const float *inner = a->inner + (size_t)row * (size_t)a->rank + (size_t)(part->first - a->parts->first),
+                    *b = l->b + (size_t)part->first * (size_t)l->n_out;
+        if (share_of(j, l, part, row) == 0) continue;
+        j->d->k->sum_rows(sum, inner, b + m->low_rank_row + at, (size_t)l->n_out, part->n, n);
+        j->d->k->add(j->y[i] + (size_t)row * (size_t)m->n_out + at, sum, n);
     }
+}
+
+static void add_low_rank(const matmul_job *j, int i, int begin, int end) {
+    for (int at = begin; at < end; at += LOW_RANK_NUMBERS)
+        for (int row = 0; row < j->n_rows; row++) add_to_row(j, i, row, at, ig_min_int(LOW_RANK_NUMBERS, end - at));
 }
 
 static void matmul_task(void *arg, int task, int thread) {
@@ -91,7 +110,7 @@ static void matmul_task(void *arg, int task, int thread) {
     };
     j->product[i].fn(&args, begin, end);
     if (m->bias || m->scale) scale_and_add(j, m, j->y[i], begin, end);
-    if (m->low_rank) add_low_rank(j, i, begin, end);
+    if (m->low_rank && j->added[i].n_parts) add_low_rank(j, i, begin, end);
 }
 
 /* Cuts the rows of all matrices into tasks: several per thread, so that a thread that is late takes fewer. */
@@ -144,32 +163,73 @@ static int count_alike(const matmul_job *j, const ig_matrix *const *m, int n_m, 
     return n;
 }
 
+static bool any_takes(const matmul_job *j, const ig_low_rank *l, const ig_low_rank_part *part) {
+    for (int row = 0; row < j->n_rows; row++)
+        if (share_of(j, l, part, row) != 0) return true;
+    return false;
+}
+
+/* Without what no row takes at either end. */
+static addition addition_of(const matmul_job *j, const ig_low_rank *l) {
+    addition a = {.n_parts = 0};
+    if (!l) return a;
+    const ig_low_rank_part *end = l->parts + l->n_parts;
+    for (a.parts = l->parts; a.parts < end && !any_takes(j, l, a.parts);) a.parts++;
+    while (end > a.parts && !any_takes(j, l, end - 1)) end--;
+    a.n_parts = (int)(end - a.parts);
+    if (a.n_parts) a.rank = end[-1].first + end[-1].n - a.parts->first;
+    return a;
+}
+
+static ig_matrix rows_of(const ig_matrix *m, int first, int n) {
+    ig_matrix part = *m;
+    part.w = (const uint8_t *)m->w + (size_t)first * m->row_bytes;
+    part.n_out = n;
+    return part;
+}
+
+static void take_shares(const matmul_job *j, const addition *a, const ig_low_rank *l) {
+    for (int row = 0; row < j->n_rows; row++)
+        for (int p = 0; p < a->n_parts; p++) {
+            const ig_low_rank_part *part = &a->parts[p];
+            float share = share_of(j, l, part, row);
+            float *inner = a->inner + (size_t)row * (size_t)a->rank + (size_t)(part->first - a->parts->first);
+            for (int k = 0; share != 1 && k < part->n; k++) inner[k] *= share;
+        }
+}
+
 /* What the adapters of the first matrices have, multiplied by x: the number of those whose products there is room for,
  * at least one. */
 static int multiply_low_rank(matmul_job *j, const ig_matrix *const *m, int n_m, bool few) {
+    ig_matrix parts[MAX_MATRICES];
     const ig_matrix *a[MAX_MATRICES];
     float *inner[MAX_MATRICES];
     size_t room = j->d->low_rank_floats, used = 0;
     int n = 0, n_a = 0;
     for (; n < n_m; n++) {
-        if (!m[n]->low_rank) continue;
-        size_t floats = (size_t)j->n_rows * (size_t)m[n]->low_rank->a.n_out;
+        addition *added = &j->added[n];
+        *added = addition_of(j, m[n]->low_rank);
+        size_t floats = (size_t)j->n_rows * (size_t)added->rank;
+        if (!added->n_parts) continue;
         if (floats > room - used) break;
-        a[n_a] = &m[n]->low_rank->a;
-        j->inner[n] = inner[n_a++] = j->d->low_rank + used;
+        parts[n_a] = rows_of(&m[n]->low_rank->a, added->parts->first, added->rank);
+        a[n_a] = &parts[n_a];
+        added->inner = inner[n_a++] = j->d->low_rank + used;
         used += floats;
     }
     for (int done = 0, alike; done < n_a; done += alike) {
         alike = count_alike(j, a + done, n_a - done, few);
         multiply(j, inner + done, a + done, alike, few);
     }
+    for (int i = 0; j->shares && i < n; i++)
+        if (j->added[i].n_parts) take_shares(j, &j->added[i], m[i]->low_rank);
     return n;
 }
 
-void ig_cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
-                   bool few) {
+void ig_cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *m, int n_m, const float *x,
+                   const float *shares, int n_rows, bool few) {
     ig_cpu_device *d = ig_cpu(dev);
-    matmul_job j = {.d = d, .x = x, .n_rows = n_rows, .n_in = m[0]->n_in};
+    matmul_job j = {.d = d, .x = x, .shares = shares, .n_rows = n_rows, .n_in = m[0]->n_in};
     if (!n_rows) return;
     pthread_mutex_lock(&d->turn);
     /* Matrices of another activation form come in a second round (mixed types share an input in K-quant files only

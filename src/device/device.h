@@ -33,12 +33,19 @@ typedef struct ig_matrix {
     size_t row_bytes;
 } ig_matrix;
 
-/* What adapters, all of them together, add to products with a matrix and with others below it: the sum over r of
- * (a x)[r] * b[r]. Numbers that are bound. */
+/* Ranks [first, first + n) of an ig_low_rank, which are one adapter's. */
+typedef struct ig_low_rank_part {
+    int adapter, first, n;
+} ig_low_rank_part;
+
+/* What adapters add to products with a matrix and with others below it: each of them its share times the sum over its r
+ * of (a x)[r] * b[r]. Numbers that are bound. */
 struct ig_low_rank {
     ig_matrix a;    /* [rank][n_in] of floats, without bias and scale */
-    const float *b; /* [rank][n_out] the other way round than files have it, with the scale in it */
+    const float *b; /* [rank][n_out] the other way round than files have it, with the file's scale in it */
     int n_out;
+    const ig_low_rank_part *parts; /* [n_parts] one behind the other */
+    int n_parts, n_adapters;       /* n_adapters: of the model */
 };
 
 /* Of its weights as stored. */
@@ -447,9 +454,10 @@ typedef struct ig_device_ops {
     void (*embed)(ig_device *d, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
     /* y[i][r][0..m[i]->n_out) = scale m[i] x[r] + bias + what adapters add, for n_m matrices of one input x
      * [n_rows][n_in]. A row's result does not depend on n_rows, bitwise, but on `few`: made for single rows (decode),
-     * or for many (a prompt). */
-    void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
-                   bool few);
+     * or for many (a prompt). shares: [n_rows][n_adapters] the device's, what rows take of each adapter; NULL: all that
+     * it has. Of an adapter of which a row takes 0 it gets nothing, not even what is not finite. */
+    void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x,
+                   const float *shares, int n_rows, bool few);
     /* The same of heads by themselves; p is taken at once. */
     void (*matmul_heads)(ig_device *d, const ig_head_product *p, int n_rows, bool few);
     /* Whether rows of both kinds have the same bits, and may share a product with m. */

@@ -255,8 +255,8 @@ ig_status ig_adapter_find(ig_adapter_pair *out, ig_adapter_file *f, const char *
 
 /* As llama.cpp has it, an alpha of 0 in a GGUF file says nothing. */
 double ig_adapter_scale(const ig_adapter_file *f, int rank) {
-    if (f->g && f->alpha == 0) return f->scale;
-    return f->scale * f->alpha / (f->is_root_of_rank ? sqrt(rank) : rank);
+    if (f->g && f->alpha == 0) return 1;
+    return f->alpha / (f->is_root_of_rank ? sqrt(rank) : rank);
 }
 
 ig_status ig_adapter_check_used(const ig_adapter_file *f, ig_error *err) {

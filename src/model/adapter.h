@@ -50,7 +50,7 @@ static inline int ig_adapter_row(const ig_adapter_pair *p, int row) {
     int n = p->split_heads, within = n ? row % n : 0;
     return n ? row - within + within % 2 * (n / 2) + within / 2 : row;
 }
-/* What B A x is multiplied by. */
+/* What the file says that B A x is multiplied by; the caller's scale comes beside it. */
 double ig_adapter_scale(const ig_adapter_file *f, int rank);
 /* IG_E_UNSUPPORTED, naming a tensor, if one was for no matrix of the model. */
 ig_status ig_adapter_check_used(const ig_adapter_file *f, ig_error *err);

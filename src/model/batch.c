@@ -71,6 +71,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->logits.dev = b->logits.host = b->wide;
     if (!ctx->device->ops->is_host)
         b->logits.host = ig_space_host(a, (size_t)b->logit_rows * (size_t)c->n_vocab * sizeof(float));
+    b->shares = ig_space_twin(a, rows * (size_t)c->n_adapters);
     b->cs = ig_space_twin(a, rows * (size_t)ig_config_rotated(c));
     b->ids = ig_space_host(a, rows * sizeof *b->ids);
     b->positions = ig_space_host(a, rows * sizeof *b->positions);

@@ -64,6 +64,7 @@ typedef struct ig_batch {
     float *wide;                /* gate and up [ffn_rows][d_ff] each */
     ig_routes routes;           /* of models with experts */
     ig_twin logits;             /* [logit_rows][n_vocab]; the device's are `wide` */
+    ig_twin shares;             /* [rows][n_adapters] what each takes of adapters */
     ig_twin cs; /* [rotations][rows][n_rot] cosines and sines of each row's position (ig_config_n_rot) */
     int logit_rows;
     /* What is being looked at, all at once where a device would have to be waited for each time (finite.c). */

@@ -133,10 +133,10 @@ typedef struct ig_config {
     bool is_recurrent[IG_MAX_LAYERS];
     int n_recurrent;
     ig_recurrence_shape recurrence;
-    int low_rank;      /* of adapters (ig_weights), of which the file knows nothing; 0: there are none */
-    bool tied;         /* the output matrix is the embedding, as the file states it */
-    bool final_norm;   /* a norm precedes the output matrix */
-    bool is_text_part; /* the files also hold what sees pictures, which nothing here uses */
+    int low_rank, n_adapters; /* of adapters (ig_weights), of which the file knows nothing; 0: there are none */
+    bool tied;                /* the output matrix is the embedding, as the file states it */
+    bool final_norm;          /* a norm precedes the output matrix */
+    bool is_text_part;        /* the files also hold what sees pictures, which nothing here uses */
 } ig_config;
 
 /* Layers that have keys and values of their own. */

@@ -21,10 +21,10 @@ int ig_forward_count_alike(const forward *f, const ig_matrix *const *w, int n_w,
 }
 
 void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
-                               int row, int n) {
+                               const float *shares, int row, int n) {
     bool few = row >= f->n_dense, mixed = f->n_dense > 0 && f->n_dense < f->n_rows;
     double start = few && mixed ? ig_clock_seconds() : 0;
-    f->dev->ops->matmul(f->dev, y, w, n_w, x, n, few);
+    f->dev->ops->matmul(f->dev, y, w, n_w, x, shares, n, few);
     if (few && mixed) f->b->rows.decode_seconds += ig_clock_seconds() - start;
 }
 
@@ -34,7 +34,8 @@ void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *con
         float *at[4];
         n = ig_forward_count_alike(f, w, n_w, row, f->n_rows);
         for (int i = 0; i < n_w; i++) at[i] = y[i] + (size_t)row * (size_t)w[i]->n_out;
-        ig_forward_multiply_alike(f, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, row, n);
+        ig_forward_multiply_alike(f, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, ig_forward_shares(f, row), row,
+                                  n);
     }
 }
 
@@ -210,6 +211,8 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, i
     const float *x = b->h + (size_t)(seg->row + first) * (size_t)m->config.d_model;
     bool is_finite;
     *out = b->logits.host;
+    ig_forward_place_shares(&f, 0, n, seg);
+    ig_forward_send_shares(&f);
     ig_status status = make_logits(&f, x, &is_finite, err);
     return status || is_finite ? status : ig_forward_check_logits(&f, seg, first, n, 0, err);
 }
@@ -230,9 +233,11 @@ ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b
         const float *states = b->h + (size_t)(seg->row + seg->n - rows) * d;
         if (rows) f.dev->ops->copy(f.dev, b->x + (size_t)f.n_rows * d, states, (size_t)rows * d * sizeof *states);
         seg->logits = rows ? b->logits.host + (size_t)f.n_rows * vocab : NULL;
+        ig_forward_place_shares(&f, f.n_rows, rows, seg);
         f.n_rows += rows;
     }
     *n_segments = n;
+    ig_forward_send_shares(&f);
     bool is_finite = true;
     ig_status status = f.n_rows ? make_logits(&f, b->x, &is_finite, err) : IG_OK;
     for (int i = first, row = 0; i < first + n && !status && !is_finite; i++) {
@@ -292,7 +297,7 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
         if (!ig_step_guesses(&f->step, seg, kind) || !seg->seq->narrow) continue;
         float *y = q->dev + (size_t)seg->row * (size_t)width;
         const float *row = x + (size_t)seg->row * (size_t)f->c->d_model;
-        f->dev->ops->matmul(f->dev, &y, &seg->seq->narrow, 1, row, 1, true);
+        f->dev->ops->matmul(f->dev, &y, &seg->seq->narrow, 1, row, NULL, 1, true);
     }
     if (f->step.is_late) return IG_OK;
     ig_forward_bring(f, q, f->n_dense, width);

@@ -10,16 +10,16 @@ static int count_for(const forward *f, const ig_ffn *w, int row, int most) {
 }
 
 /* y = w x for n rows that are alike, ffn_rows at most; the first of them stands for row `row` of the batch. */
-static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, int row, int n) {
+static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, const float *shares, int row, int n) {
     bool gated = ig_activation_is_gated(f->c->activation);
     size_t n_hidden = (size_t)n * (size_t)w->up.n_out;
     float *hidden[] = {f->b->wide, f->b->wide + n_hidden};
     if (gated)
-        ig_forward_multiply_alike(f, hidden, (const ig_matrix *[]){&w->gate, &w->up}, 2, x, row, n);
+        ig_forward_multiply_alike(f, hidden, (const ig_matrix *[]){&w->gate, &w->up}, 2, x, shares, row, n);
     else
-        ig_forward_multiply_alike(f, hidden, (const ig_matrix *[]){&w->up}, 1, x, row, n);
+        ig_forward_multiply_alike(f, hidden, (const ig_matrix *[]){&w->up}, 1, x, shares, row, n);
     f->dev->ops->activate(f->dev, f->c->activation, hidden[0], gated ? hidden[1] : NULL, n_hidden);
-    ig_forward_multiply_alike(f, &y, (const ig_matrix *[]){&w->down}, 1, hidden[0], row, n);
+    ig_forward_multiply_alike(f, &y, (const ig_matrix *[]){&w->down}, 1, hidden[0], shares, row, n);
 }
 
 /* A few rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
@@ -28,8 +28,15 @@ static void feed_forward(const forward *f, const ig_ffn *w, const float *x) {
     size_t d = (size_t)f->c->d_model;
     for (int row = f->step.first_row, n; row < f->n_rows; row += n) {
         n = count_for(f, w, row, b->ffn_rows);
-        run_ffn(f, w, b->y + (size_t)row * d, x + (size_t)row * d, row, n);
+        run_ffn(f, w, b->y + (size_t)row * d, x + (size_t)row * d, ig_forward_shares(f, row), row, n);
     }
+}
+
+/* Rows of floats that are looked up, as of a table. */
+static void look_up(const forward *f, float *to, const float *from, int width, const int32_t *list, int n) {
+    size_t row_bytes = (size_t)width * sizeof *from;
+    const ig_matrix rows = {.w = from, .n_out = f->n_rows, .n_in = width, .type = IG_TYPE_F32, .row_bytes = row_bytes};
+    f->dev->ops->embed(f->dev, to, &rows, 1, list, n, false);
 }
 
 /* What an expert gives for these rows, ascending, times their shares, joins b->y. */
@@ -37,13 +44,13 @@ static void run_expert(const forward *f, const ig_ffn *w, const float *x, const 
                        int n_listed) {
     const ig_routes *r = &f->b->routes;
     int d = f->c->d_model;
-    const ig_matrix rows = {
-        .w = x, .n_out = f->n_rows, .n_in = d, .type = IG_TYPE_F32, .row_bytes = (size_t)d * sizeof *x};
+    const float *of_adapters = f->shares ? r->adapter_shares : NULL;
     for (int at = 0, n; at < n_listed; at += n) {
         int row = list[at], row_end = row + count_for(f, w, row, f->n_rows);
         for (n = 1; n < f->b->ffn_rows && at + n < n_listed && list[at + n] < row_end;) n++;
-        f->dev->ops->embed(f->dev, r->x, &rows, 1, list + at, n, false);
-        run_ffn(f, w, r->y, r->x, row, n);
+        look_up(f, r->x, x, d, list + at, n);
+        if (of_adapters) look_up(f, r->adapter_shares, f->shares, f->c->n_adapters, list + at, n);
+        run_ffn(f, w, r->y, r->x, of_adapters, row, n);
         f->dev->ops->add_rows(f->dev, f->b->y, r->y, list + at, shares + at, n, d);
     }
 }
@@ -62,11 +69,11 @@ static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chos
         in[n_in] = gated ? &w->gate : &w->up, to[n_in++] = gate + (size_t)i * d_ff;
         if (gated) in[n_in] = &w->up, to[n_in++] = up + (size_t)i * d_ff;
     }
-    f->dev->ops->matmul(f->dev, to, in, n_in, x, 1, true);
+    f->dev->ops->matmul(f->dev, to, in, n_in, x, f->shares, 1, true);
     f->dev->ops->activate(f->dev, f->c->activation, gate, gated ? up : NULL, (size_t)n * d_ff);
     for (int i = 0; i < n; i++) {
         const ig_matrix *down = &all[chosen[i]].down;
-        f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, 1, true);
+        f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, f->shares, 1, true);
         f->dev->ops->add_rows(f->dev, f->b->y, y, r->rows + i, r->shares + i, 1, f->c->d_model);
     }
 }

@@ -16,18 +16,24 @@ typedef struct forward {
     ig_batch *b;
     ig_device *dev;
     int n_rows, n_dense; /* rows of prompts come first */
-    int n_kept;   /* of them, first of all: the last layer's keys and values are the last that is asked of them */
-    int layer;    /* at work */
-    ig_step step; /* the same layer's number of those that attend, or the next one's; all but keys and values is
-                     computed from its first_row on */
+    int n_kept; /* of them, first of all: the last layer's keys and values are the last that is asked of them */
+    const float *shares; /* [n_rows][n_adapters] the device's: what rows take of adapters; NULL: all of each */
+    int layer;           /* at work */
+    ig_step step;        /* the same layer's number of those that attend, or the next one's; all but keys and values is
+                            computed from its first_row on */
 } forward;
 
 /* Rows from `row` on that go through the same kernels of n_w matrices, at most `most`: those of prompts, or those of
  * decode steps; both together where that changes no bit, so that weights are read once. */
 int ig_forward_count_alike(const forward *f, const ig_matrix *const *w, int n_w, int row, int most);
-/* y[i] = w[i] x for n rows that are alike, the first of which is number `row` of the batch. */
+/* y[i] = w[i] x for n rows that are alike, the first of which is number `row` of the batch; what they take of adapters.
+ */
 void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
-                               int row, int n);
+                               const float *shares, int row, int n);
+/* What rows from `row` on take of adapters. */
+static inline const float *ig_forward_shares(const forward *f, int row) {
+    return f->shares ? f->shares + (size_t)row * (size_t)f->c->n_adapters : NULL;
+}
 /* The same for all rows from `first` on. */
 void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
                          int first);
@@ -63,6 +69,9 @@ const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const flo
 void ig_forward_share_rows(forward *f);
 /* Tokens and positions of all rows, and their cosines and sines, which all layers share. */
 void ig_forward_place_rows(forward *f);
+/* Rows [row, row + n) take as much of adapters as the segment says; and once all rows are said, f->shares. */
+void ig_forward_place_shares(forward *f, int row, int n, const ig_segment *seg);
+void ig_forward_send_shares(forward *f);
 /* Heads of f->layer, normed and rotated as the family does: queries of the rows from `first` on, keys of all. */
 void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first);
 void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w);

@@ -62,6 +62,22 @@ void ig_forward_share_rows(forward *f) {
     f->n_rows = row[DECODE];
 }
 
+void ig_forward_place_shares(forward *f, int row, int n, const ig_segment *seg) {
+    int n_adapters = f->c->n_adapters;
+    float *to = f->b->shares.host + (size_t)row * (size_t)n_adapters;
+    for (int i = 0; i < n * n_adapters; i++)
+        to[i] = seg->shares ? seg->shares[i % n_adapters] : (float)f->m->adapters[i % n_adapters].scale;
+}
+
+void ig_forward_send_shares(forward *f) {
+    const ig_twin *t = &f->b->shares;
+    size_t n = (size_t)f->n_rows * (size_t)f->c->n_adapters, i = 0;
+    while (i < n && t->host[i] == 1) i++;
+    if (i == n) return;
+    f->dev->ops->copy(f->dev, t->dev, t->host, n * sizeof *t->host);
+    f->shares = t->dev;
+}
+
 void ig_forward_place_rows(forward *f) {
     int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
     for (int s = 0; s < f->b->n_segments; s++) {
@@ -70,7 +86,9 @@ void ig_forward_place_rows(forward *f) {
             f->b->ids[seg->row + i] = seg->ids[i];
             f->b->positions[seg->row + i] = seg->first + i + offset;
         }
+        ig_forward_place_shares(f, seg->row, seg->n, seg);
     }
+    ig_forward_send_shares(f);
     int n_heads = f->n_rows * f->c->n_heads;
     for (int i = 0; f->c->is_gate_in_q && i < n_heads; i++) {
         f->b->halves[i] = 2 * i;

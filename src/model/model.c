@@ -190,6 +190,7 @@ static ig_status bind_weights(ig_model *m, ig_error *err) {
     if (s) return s;
     s = ig_weights_bind(&m->weights, &m->config, m->gguf, m->st, &adapters, err);
     m->config.low_rank = m->weights.low_rank;
+    m->config.n_adapters = m->n_adapters;
     memcpy(m->adapters_hash, adapters.hash, sizeof m->adapters_hash);
     ig_adapters_close(&adapters);
     return s;

@@ -18,6 +18,7 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
     r->beside = ig_space_device(s, c->is_shared_beside ? rows * d * sizeof(float) : 0);
     r->x = ig_space_device(s, together * d * sizeof(float));
     r->y = ig_space_device(s, together * d * sizeof(float));
+    r->adapter_shares = ig_space_device(s, together * (size_t)c->n_adapters * sizeof(float));
     r->hidden = ig_space_device(s, 2 * (size_t)c->n_experts_used * (size_t)c->d_ff * sizeof(float));
     r->chosen = ig_space_host(s, pairs * sizeof *r->chosen);
     r->weights = ig_space_host(s, pairs * sizeof *r->weights);

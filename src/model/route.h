@@ -11,17 +11,18 @@
 #include "model/config.h"
 
 typedef struct ig_routes {
-    ig_twin scores;  /* [max_rows][n_experts] the router's, of each row */
-    float *beside;   /* [max_rows][d_model] the device's: what is for all tokens, where it has norms of its own */
-    float *x, *y;    /* [ffn_rows][d_model] the device's: rows that an expert takes, and what it gives */
-    ig_twin shared;  /* [max_rows] of each row the share of what is for all tokens, where it is gated */
-    int32_t *all;    /* [max_rows] 0, 1, 2, ... */
-    float *hidden;   /* [2][n_experts_used][d_ff] the device's, of one row: gate and up of its experts */
-    int32_t *chosen; /* [max_rows][n_experts_used] experts of each row */
-    float *weights;  /* the same shape */
-    int32_t *rows;   /* [max_rows * n_experts_used] rows, ascending, of expert 0, then of expert 1, and so on */
-    float *shares;   /* [max_rows * n_experts_used] that belong to them */
-    int32_t *begin;  /* [n_experts + 1] in both lists, of each expert */
+    ig_twin scores;        /* [max_rows][n_experts] the router's, of each row */
+    float *beside;         /* [max_rows][d_model] the device's: what is for all tokens, where it has norms of its own */
+    float *x, *y;          /* [ffn_rows][d_model] the device's: rows that an expert takes, and what it gives */
+    float *adapter_shares; /* [ffn_rows][n_adapters] the device's: what those rows take of adapters */
+    ig_twin shared;        /* [max_rows] of each row the share of what is for all tokens, where it is gated */
+    int32_t *all;          /* [max_rows] 0, 1, 2, ... */
+    float *hidden;         /* [2][n_experts_used][d_ff] the device's, of one row: gate and up of its experts */
+    int32_t *chosen;       /* [max_rows][n_experts_used] experts of each row */
+    float *weights;        /* the same shape */
+    int32_t *rows;         /* [max_rows * n_experts_used] rows, ascending, of expert 0, then of expert 1, and so on */
+    float *shares;         /* [max_rows * n_experts_used] that belong to them */
+    int32_t *begin;        /* [n_experts + 1] in both lists, of each expert */
 } ig_routes;
 
 /* For a model without experts there is nothing. */

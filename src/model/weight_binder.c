@@ -197,15 +197,19 @@ const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n
     ig_low_rank *list = ig_arena_take(&b->w->owned, (size_t)n * sizeof *list);
     uint8_t *all_a = ig_arena_take(&b->w->owned, (size_t)n * ig_matrix_bytes(&a));
     float *all_b = ig_arena_take(&b->w->owned, (size_t)n * b_floats * sizeof *all_b);
+    ig_low_rank_part *parts = ig_arena_take(&b->w->owned, (size_t)b->adapters->n * sizeof *parts);
     b->w->low_rank = ig_max_int(b->w->low_rank, a.n_out);
     for (int i = 0; list && i < n; i++) {
         a.w = all_a + (size_t)i * ig_matrix_bytes(&a);
-        list[i] = (ig_low_rank){.a = a, .b = all_b + (size_t)i * b_floats, .n_out = n_out};
+        list[i] = (ig_low_rank){
+            .a = a, .b = all_b + (size_t)i * b_floats, .n_out = n_out, .parts = parts, .n_adapters = b->adapters->n};
     }
     for (int f = 0, rank = 0; list && f < b->adapters->n; f++) {
         ig_adapter_pair pair;
         if (ig_adapter_find(&pair, &b->adapters->files[f], name, n, n_out, n_in, NULL) || !pair.a) continue;
         double scale = ig_adapter_scale(&b->adapters->files[f], (int)pair.a->dims[1]);
+        parts[list->n_parts] = (ig_low_rank_part){f, rank, (int)pair.a->dims[1]};
+        for (int i = 0; i < n; i++) list[i].n_parts++;
         for (int i = 0; i < n; i++) {
             low_rank_place p = {list[i].a, all_b + (size_t)i * b_floats + (size_t)rank * (size_t)n_out, scale};
             p.a.w = (const uint8_t *)p.a.w + (size_t)rank * a.row_bytes;

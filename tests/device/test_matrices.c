@@ -60,12 +60,19 @@ static void free_matrix(ig_matrix *m) {
     free((void *)(uintptr_t)m->w);
 }
 
-static void multiply(const both *y, const ig_matrix *m, const both *x, int first, int n_rows, bool few) {
+/* Rows take of adapters what `shares` says; NULL: all. */
+static void multiply_adapted(const both *y, const ig_matrix *m, const both *x, const both *shares, int first,
+                             int n_rows, bool few) {
     for (int d = 0; d < DEVICES; d++) {
         float *to = y->on[d] + (size_t)first * (size_t)m->n_out;
-        devices[d]->ops->matmul(devices[d], &to, &m, 1, x->on[d] + (size_t)first * (size_t)m->n_in, n_rows, few);
+        devices[d]->ops->matmul(devices[d], &to, &m, 1, x->on[d] + (size_t)first * (size_t)m->n_in,
+                                shares ? shares->on[d] : NULL, n_rows, few);
         finish(d);
     }
+}
+
+static void multiply(const both *y, const ig_matrix *m, const both *x, int first, int n_rows, bool few) {
+    multiply_adapted(y, m, x, NULL, first, n_rows, few);
 }
 
 /* With the 11 bits of a 16-bit float, whatever its size. */
@@ -132,26 +139,40 @@ static void products(void **state) {
     devices[GPU]->ops->unbind(devices[GPU], bias);
 }
 
-/* With what adapters add, to rows in the middle of theirs. */
+/* With what adapters add, to rows in the middle of theirs, whole or in shares. */
 static void products_with_adapters(void **state) {
     (void)state;
-    enum { OUT = 70, IN = 256, RANK = 6, FIRST = 9, ALL = 90, ROWS = 40 };
+    enum { OUT = 70, IN = 256, RANK = 6, FIRST = 9, ALL = 90, ROWS = 40, ADAPTERS = 2 };
+    static const ig_low_rank_part parts[] = {{1, 0, 2}, {0, 2, 4}};
     static const int of[] = {0, 1, 10}; /* F32, F16 and Q4_K */
     float b[RANK * ALL];
     ig_error err = {0};
     for (int i = 0; i < RANK * ALL; i++) b[i] = (float)(ig_random_unit(&dice) - 0.5);
     if (devices[GPU]->ops->bind(devices[GPU], b, sizeof b, &err)) fail_msg("%s", err.text);
+    if (devices[GPU]->ops->bind(devices[GPU], parts, sizeof parts, &err)) fail_msg("%s", err.text);
+    both shares = make_both(ROWS * ADAPTERS, 1);
+    for (int i = 0; i < ROWS; i += 3) shares.host[i] = 0;
+    put(&shares);
     for (size_t t = 0; t < IG_COUNT(of); t++)
         for (int few = 0; few < 2; few++) {
-            ig_low_rank low = {.a = make_matrix(t == 1, RANK, IN, NULL), .b = b, .n_out = ALL};
+            ig_low_rank low = {.a = make_matrix(t == 1, RANK, IN, NULL),
+                               .b = b,
+                               .n_out = ALL,
+                               .parts = parts,
+                               .n_parts = IG_COUNT(parts),
+                               .n_adapters = ADAPTERS};
             ig_matrix m = make_matrix(of[t], OUT, IN, NULL);
             both x = make_both(ROWS * IN, 3), y = make_both(ROWS * OUT, 1);
             m.low_rank = &low, m.low_rank_row = FIRST;
             multiply(&y, &m, &x, 0, few ? 3 : ROWS, few);
             expect_near(&y, few ? 1e-5 : 5e-2, "adapters"); /* a prompt's numbers are rounded in other ways */
+            multiply_adapted(&y, &m, &x, &shares, 0, few ? 3 : ROWS, few);
+            expect_near(&y, few ? 1e-5 : 5e-2, "shares of adapters");
             free_matrix(&low.a), free_matrix(&m);
             free_both(&x), free_both(&y);
         }
+    free_both(&shares);
+    devices[GPU]->ops->unbind(devices[GPU], parts);
     devices[GPU]->ops->unbind(devices[GPU], b);
 }
 
@@ -260,7 +281,7 @@ static void several_products(void **state) {
     for (int few = 0; few < 2; few++) {
         for (int d = 0; d < DEVICES; d++) {
             float *to[] = {y[0].on[d], y[1].on[d], y[2].on[d]};
-            devices[d]->ops->matmul(devices[d], to, (const ig_matrix *[]){&a, &b, &c}, 3, x.on[d], 2, few);
+            devices[d]->ops->matmul(devices[d], to, (const ig_matrix *[]){&a, &b, &c}, 3, x.on[d], NULL, 2, few);
         }
         for (int i = 0; i < 3; i++)
             if (few)
@@ -350,11 +371,11 @@ static void run_steps(steps *x, const ig_matrix *w, const ig_matrix *w_down, con
     if (!together) finish(GPU);
     ops->norm(d, x->normed.on[GPU], x->h.on[GPU], norm->on[GPU], NULL, 1, true, 1e-5f, STEP_ROWS, WIDE);
     if (!together) finish(GPU);
-    ops->matmul(d, &x->product.on[GPU], &w, 1, x->normed.on[GPU], STEP_ROWS, true);
+    ops->matmul(d, &x->product.on[GPU], &w, 1, x->normed.on[GPU], NULL, STEP_ROWS, true);
     if (!together) finish(GPU);
     ops->activate(d, kind, x->gate.on[GPU], x->up.on[GPU], STEP_ROWS * HIDDEN);
     if (!together) finish(GPU);
-    ops->matmul(d, &x->down.on[GPU], &w_down, 1, x->gate.on[GPU], STEP_ROWS, true);
+    ops->matmul(d, &x->down.on[GPU], &w_down, 1, x->gate.on[GPU], NULL, STEP_ROWS, true);
     ops->rope(d, x->q.on[GPU], x->cs.on[GPU], HEAD - 8, false, STEP_ROWS, STEP_HEADS, HEAD);
     if (!together) finish(GPU);
     ops->rope(d, x->k.on[GPU], x->cs.on[GPU], HEAD - 8, false, STEP_ROWS, 1, HEAD);
@@ -549,7 +570,7 @@ static void products_in_shares(void **state) {
         for (int first = 0, n = few ? FEW : ROWS; first < ROWS; first += n) {
             float *to[MATRICES];
             for (int i = 0; i < MATRICES; i++) to[i] = y[i].on[GPU] + (size_t)first * (size_t)n_out[i];
-            devices[GPU]->ops->matmul(devices[GPU], to, all, MATRICES, x.on[GPU] + (size_t)first * IN, n, false);
+            devices[GPU]->ops->matmul(devices[GPU], to, all, MATRICES, x.on[GPU] + (size_t)first * IN, NULL, n, false);
             for (int i = 0; i < MATRICES && !few; i++) {
                 together[i] = malloc(y[i].n * sizeof(float));
                 memcpy(together[i], get(&y[i], GPU), y[i].n * sizeof(float));

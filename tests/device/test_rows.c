@@ -268,7 +268,7 @@ static void steps_and_a_product(void **state) {
             devices[GPU]->ops->attend(devices[GPU], &shape, jobs, JOBS);
             if (!together) finish(GPU);
             uint64_t n = cuda_on_cpu_count ? cuda_on_cpu_count("cudaLaunchKernel") : 0;
-            devices[GPU]->ops->matmul(devices[GPU], &y.on[GPU], &m, 1, x.out.on[GPU], JOBS, true);
+            devices[GPU]->ops->matmul(devices[GPU], &y.on[GPU], &m, 1, x.out.on[GPU], NULL, JOBS, true);
             finish(GPU);
             if (cuda_on_cpu_count) assert_int_equal(cuda_on_cpu_count("cudaLaunchKernel") - n, together ? 3 : 2);
             if (together)

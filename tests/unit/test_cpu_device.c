@@ -44,7 +44,8 @@ static void products_of_no_rows(void **state) {
     static const float w[32][64];
     ig_device *d = *state;
     ig_matrix m = {.w = w, .n_out = 32, .n_in = 64, .type = IG_TYPE_F32, .row_bytes = sizeof w[0]};
-    for (int few = 0; few < 2; few++) d->ops->matmul(d, (float *[]){NULL}, (const ig_matrix *[]){&m}, 1, NULL, 0, few);
+    for (int few = 0; few < 2; few++)
+        d->ops->matmul(d, (float *[]){NULL}, (const ig_matrix *[]){&m}, 1, NULL, NULL, 0, few);
 }
 
 /* Weights of a type are made of bytes that its blocks may hold: scales of 16-bit floats near 1, small codes. */
@@ -83,7 +84,7 @@ static void check_heads(ig_device *d, const ig_matrix *m, int n_heads, int first
         part.panels = NULL;
         d->ops->copy_rows(d, one, (size_t)m->n_in, p.x + (size_t)h * p.x_head, (size_t)n_heads * p.x_head, m->n_in,
                           n_rows);
-        d->ops->matmul(d, &got, (const ig_matrix *[]){&part}, 1, one, n_rows, few);
+        d->ops->matmul(d, &got, (const ig_matrix *[]){&part}, 1, one, NULL, n_rows, few);
         for (int r = 0; r < n_rows; r++)
             assert_memory_equal(p.y + (size_t)(r * n_heads) * p.y_head + (size_t)h * p.y_head, got + r * n,
                                 (size_t)n * sizeof *got);
@@ -118,21 +119,33 @@ static void products_of_heads(void **state) {
     }
 }
 
-/* What adapters add is a product of its own, also where there is room for few of them at a time. */
+/* What adapters add is a product of its own, also where there is room for few of them at a time; and rows take of each
+ * what they are said to, the same alone. Nobody takes of the second one of three, which is infinite. */
 static void products_with_adapters(void **state) {
-    enum { MATRICES = 7, OUT = 300, IN = 64, ROWS = 70, RANK = 5, FIRST = 11, ALL = OUT + 20 };
+    enum { MATRICES = 7, OUT = 300, IN = 64, ROWS = 70, RANK = 6, FIRST = 11, ALL = OUT + 20, ADAPTERS = 3 };
+    static const ig_low_rank_part parts[] = {{2, 0, 2}, {1, 2, 1}, {0, 3, 3}};
+    static const int adapter_of[RANK] = {2, 2, 1, 0, 0, 0};
     static const ig_type types[] = {IG_TYPE_F32, IG_TYPE_F32, IG_TYPE_Q8_0, IG_TYPE_Q8_0,
                                     IG_TYPE_F32, IG_TYPE_F32, IG_TYPE_Q8_0};
-    static float a[RANK * IN], b[RANK * ALL], x[ROWS * IN], plain[MATRICES][ROWS * OUT], adapted[MATRICES][ROWS * OUT];
+    static float a[RANK * IN], b[RANK * ALL], x[ROWS * IN], plain[MATRICES][ROWS * OUT], adapted[MATRICES][ROWS * OUT],
+        shares[ROWS][ADAPTERS];
     ig_device_need need = {.max_rows = ROWS, .max_in = IN, .max_rank = RANK, .max_entries = 1, .heads = {1, 1, 8, 0}};
     ig_device *d = *state;
     ig_error err = {0};
     for (int i = 0; i < RANK * IN; i++) a[i] = (float)(i * 7919 % 1000) / 4000 - 0.125f;
     for (int i = 0; i < RANK * ALL; i++) b[i] = (float)(i * 104729 % 1000) / 500 - 1;
     for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i * 7919 % 1009) / 500 - 1;
+    for (int i = 0; i < ROWS; i++) {
+        const float of_row[ADAPTERS] = {i % 3 ? 1 : 0, 0, i % 4 ? (float)(i % 4) / 4 - 0.5f : 1};
+        memcpy(shares[i], of_row, sizeof of_row);
+    }
+    for (int i = 0; i < ALL; i++) b[2 * ALL + i] = INFINITY;
     const ig_low_rank low = {.a = {.w = a, .n_out = RANK, .n_in = IN, .type = IG_TYPE_F32, .row_bytes = IN * sizeof *a},
                              .b = b,
-                             .n_out = ALL};
+                             .n_out = ALL,
+                             .parts = parts,
+                             .n_parts = IG_COUNT(parts),
+                             .n_adapters = ADAPTERS};
     if (d->ops->reserve(d, &need, &err)) fail_msg("%s", err.text);
     ig_matrix m[MATRICES];
     const ig_matrix *all[MATRICES];
@@ -146,18 +159,23 @@ static void products_with_adapters(void **state) {
     for (int few = 0; few < 2; few++)
         for (int rows = few ? 3 : ROWS, n = few ? MATRICES : 4; rows; rows = rows > 1 ? 1 : 0, n = MATRICES) {
             for (int i = 0; i < n; i++) m[i].low_rank = NULL;
-            d->ops->matmul(d, of_plain, all, n, x, rows, few);
+            d->ops->matmul(d, of_plain, all, n, x, NULL, rows, few);
             for (int i = 0; i < n; i++) m[i].low_rank = i == 1 ? NULL : &low, m[i].low_rank_row = FIRST;
-            d->ops->matmul(d, to, all, n, x, rows, few);
+            d->ops->matmul(d, to, all, n, x, *shares, rows, few);
             for (int i = 0; i < n; i++)
                 for (int at = 0; at < rows * OUT; at++) {
                     double want = (double)plain[i][at];
                     for (int k = 0; k < RANK * IN && i != 1; k++)
-                        want += (double)a[k] * (double)x[at / OUT * IN + k % IN] *
-                                (double)b[k / IN * ALL + FIRST + at % OUT];
+                        if (k / IN != 2)
+                            want += (double)shares[at / OUT][adapter_of[k / IN]] * (double)a[k] *
+                                    (double)x[at / OUT * IN + k % IN] * (double)b[k / IN * ALL + FIRST + at % OUT];
                     if (!(fabs(want - (double)adapted[i][at]) < 1e-4 * (1 + fabs(want))))
                         fail_msg("matrix %d, number %d: %g, not %g", i, at, (double)adapted[i][at], want);
                 }
+            for (int row = 0; row < rows; row++) {
+                d->ops->matmul(d, of_plain, all, n, x + row * IN, shares[row], 1, few);
+                for (int i = 0; i < n; i++) assert_memory_equal(plain[i], adapted[i] + row * OUT, OUT * sizeof(float));
+            }
         }
     for (int i = 0; i < MATRICES; i++) free((void *)(uintptr_t)m[i].w);
 }

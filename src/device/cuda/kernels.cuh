@@ -58,7 +58,8 @@ void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacen
                   int head_dim);
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n);
 /* y[r][0..n) += the sum over k of x[r][k] * b[k * stride + i], in the order of k; rows of n_x and of n floats. */
-void ig_cuda_add_products(ig_queue q, float *y, const float *x, const float *b, size_t stride, int n_x, int n_rows,
+/* n numbers of each row, from x = [n_rows][rank] products with l->a; l's numbers are the GPU's own. */
+void ig_cuda_add_low_rank(ig_queue q, float *y, const float *x, const ig_low_rank *l, const float *shares, int n_rows,
                           int n);
 void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                       int n);

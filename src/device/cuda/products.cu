@@ -34,17 +34,19 @@ static int multiply(gpu *g, float *const *y, const ig_matrix *const *m, int n_m,
 }
 
 /* What adapters add. */
-static void add_low_rank(gpu *g, float *y, const ig_matrix *m, const float *x, int n_rows, bool few) {
-    const ig_low_rank *l = m->low_rank;
-    const ig_matrix *a = &l->a;
+static void add_low_rank(gpu *g, float *y, const ig_matrix *m, const float *x, const float *shares, int n_rows,
+                         bool few) {
+    ig_low_rank l = *m->low_rank;
+    const ig_matrix *a = &m->low_rank->a;
     multiply(g, &g->low_rank, &a, 1, x, n_rows, few);
-    ig_cuda_add_products(g->work, y, g->low_rank, find(g, l->b) + m->low_rank_row, (size_t)l->n_out, a->n_out, n_rows,
-                         m->n_out);
+    l.b = find(g, l.b) + m->low_rank_row;
+    l.parts = find(g, l.parts);
+    ig_cuda_add_low_rank(g->work, y, g->low_rank, &l, shares, n_rows, m->n_out);
 }
 
 /* Columns are brought to the form that products want once for all matrices. */
-void ig_cuda_multiply(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
-                      bool few) {
+void ig_cuda_multiply(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x,
+                      const float *shares, int n_rows, bool few) {
     gpu *g = enter(d);
     bool any = false;
     for (int i = 0; i < n_m; i++) any = any || ig_cuda_has_codes(m[i]);
@@ -54,7 +56,7 @@ void ig_cuda_multiply(ig_device *d, float *const *y, const ig_matrix *const *m, 
         ig_cuda_quantise(g->work, g->act, x, m[0]->n_in, n_rows);
     for (int i = 0; i < n_m;) i += multiply(g, y + i, m + i, n_m - i, x, n_rows, few);
     for (int i = 0; i < n_m; i++)
-        if (m[i]->low_rank) add_low_rank(g, y[i], m[i], x, n_rows, few);
+        if (m[i]->low_rank) add_low_rank(g, y[i], m[i], x, shares, n_rows, few);
     leave(g);
 }
 
