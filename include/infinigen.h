@@ -156,7 +156,7 @@ typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
  * file, as llama.cpp converts it. */
 typedef struct ig_adapter {
     const char *path;
-    double scale; /* beside the adapter's own; 1: as it was trained */
+    double scale; /* of sessions that say nothing else, beside the adapter's own; 1: as it was trained */
 } ig_adapter;
 
 typedef struct ig_model_options {
@@ -467,6 +467,10 @@ typedef struct ig_session_options {
                               which takes its time. NULL (default): none. It is open for longer than the session, and
                               has no layers that carry states. In a cache it is the cache's. If it fails, a warning is
                               logged, and nothing else */
+    const float *adapter_scales; /* [ig_model_info.n_adapters] what each of the model's adapters is multiplied by in
+                                    this session, beside what its file says; 0: it adds nothing. Copied. NULL
+                                    (default): as the model was opened. Sessions of a cache share what they have in
+                                    common if these are the same */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps; it must not change the session */
     void *progress_user;
@@ -897,6 +901,7 @@ typedef struct ig_request_options {
     int n_ids;
     const ig_cache_options *cache; /* policy, budget and the like, salt; NULL (default): the scheduler's. Copied, with
                                       what is said of where keys and values are kept as the scheduler has it */
+    const float *adapter_scales;   /* as ig_session_options has them; NULL (default): the scheduler's. Copied */
     ig_sampler_options sampler;    /* copied */
     ig_generate_options generate;  /* stop strings are copied. on_text: a true return ends the request */
     bool has_scores;               /* tokens come with their logprobs */

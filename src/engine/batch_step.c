@@ -99,6 +99,7 @@ static void add_segment(int *n_segments, int number, const ig_batch_item *x, ig_
                                                          .n = x->n + s->n_guesses,
                                                          .number = number,
                                                          .dense = x->prompt,
+                                                         .shares = s->options.adapter_scales,
                                                          .n_asked = !x->more,
                                                          .err = err};
     ++*n_segments;

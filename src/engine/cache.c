@@ -42,13 +42,26 @@ static ig_prefix_id root_of_notes(const ig_model *m) {
     return ig_prefix_root(&facts, sizeof facts);
 }
 
-ig_prefix_id ig_cache_root(const ig_cache *c, const char *salt) {
-    struct {
-        ig_prefix_id root, salt;
-    } both = {c->root, {0}};
-    if (!salt) return c->root;
-    both.salt = ig_prefix_root(salt, strlen(salt));
+/* Another root for each of the bytes that may follow this one. */
+static ig_prefix_id root_behind(ig_prefix_id root, const void *bytes, size_t n) {
+    const struct { ig_prefix_id root, bytes; } both = {root, ig_prefix_root(bytes, n)};
     return ig_prefix_root(&both, sizeof both);
+}
+
+/* Whether sessions with these scales compute what the model computes by itself. */
+static bool are_own_scales(const ig_model *m, const float *scales) {
+    for (int i = 0; scales && i < m->n_adapters; i++)
+        if (scales[i] != (float)m->adapters[i].scale) return false;
+    return true;
+}
+
+ig_prefix_id ig_cache_root(const ig_cache *c, const ig_session_options *o) {
+    static const char adapters[] = "adapters"; /* with its NUL, which no salt has */
+    const char *salt = o->cache.salt;
+    ig_prefix_id root = salt ? root_behind(c->root, salt, strlen(salt)) : c->root;
+    if (are_own_scales(c->model, o->adapter_scales)) return root;
+    root = root_behind(root, adapters, sizeof adapters);
+    return root_behind(root, o->adapter_scales, (size_t)c->model->n_adapters * sizeof *o->adapter_scales);
 }
 
 static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err) {
@@ -81,6 +94,7 @@ static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, 
     c->root = root_of(m, c->memory, p->tiers.type, p->o.cache.memory.share_answers, is_stored);
     if (is_stored) s = open_store(c, p, err);
     ig_session_forget_names(&c->options.cache, NULL);
+    c->options.adapter_scales = NULL;
     c->options.cache.memory.type = ig_kv_type_name(p->tiers.type);
     c->options.cache.memory.evict = ig_evict_name(p->tiers.evict);
     c->tiers.disk_path = NULL;

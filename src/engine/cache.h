@@ -19,8 +19,8 @@ struct ig_cache {
     uint64_t taken_tokens;
 };
 
-/* The root of what sessions with this salt (NULL: none) share. */
-ig_prefix_id ig_cache_root(const ig_cache *c, const char *salt);
+/* The root of what sessions with these options' salt and scales of adapters share. */
+ig_prefix_id ig_cache_root(const ig_cache *c, const ig_session_options *o);
 
 /* What sessions of the cache cannot choose for themselves, as the cache has it. IG_E_ARG, IG_E_LIMIT. */
 ig_status ig_cache_impose(ig_session_options *o, const ig_model *m, ig_error *err);

@@ -272,6 +272,13 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
     if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
 }
 
+static ig_status check_scales(const float *scales, const ig_model *m, ig_error *err) {
+    for (int i = 0; scales && i < m->n_adapters; i++)
+        if (!isfinite(scales[i]))
+            return ig_fail(err, IG_E_ARG, "ig_session_options.adapter_scales[%d] is not finite", i);
+    return IG_OK;
+}
+
 static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
     ig_status s = ig_model_check(m, err);
@@ -279,6 +286,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     const ig_config *c = &m->config;
     *p = (ig_session_plan){.o = options ? *options : ig_session_defaults()};
     s = ig_check_session_options(&p->o, err);
+    if (!s) s = check_scales(p->o.adapter_scales, m, err);
     if (!s && p->o.shared) s = ig_cache_impose(&p->o, m, err);
     if (s) return s;
     if (p->o.n_ctx == 0) p->o.n_ctx = c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;

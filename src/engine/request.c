@@ -79,6 +79,11 @@ static bool copy(ig_request *r, const ig_request_options *from) {
     r->o.ids = ids;
     r->o.sampler.logit_bias = bias;
     ok &= copy_stops(&r->o.generate, &from->generate);
+    const void *scales;
+    size_t n_scales = from->adapter_scales ? (size_t)r->scheduler->model->n_adapters : 0;
+    ok &= copy_array(&scales, from->adapter_scales, n_scales * sizeof *from->adapter_scales);
+    r->o.adapter_scales = scales;
+    if (from->adapter_scales) r->want.adapter_scales = scales;
     const void *stop_ids;
     ok &= copy_array(&stop_ids, from->generate.stop_ids, from->generate.n_stop_ids * sizeof(int32_t));
     r->o.generate.stop_ids = stop_ids;
@@ -94,6 +99,7 @@ static bool copy(ig_request *r, const ig_request_options *from) {
 static ig_session_options wanted(const ig_scheduler *c, const ig_request_options *o) {
     ig_session_options w = c->o.session;
     if (o->cache) w.cache = *o->cache;
+    if (o->adapter_scales) w.adapter_scales = o->adapter_scales;
     w.shared = c->cache;
     w.cache.memory.store_path = NULL;
     w.cache.no_share |= o->score_prompt;
@@ -121,6 +127,7 @@ void ig_request_free(ig_request *r) {
     free((void *)r->o.generate.stop_ids);
     free((void *)r->o.generate.expected);
     free((void *)r->o.sampler.logit_bias);
+    free((void *)r->o.adapter_scales);
     free((void *)r->o.ids);
     for (int i = 0; i < IG_REQUEST_NAMES; i++) free(r->names[i]);
     free(r);

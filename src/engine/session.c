@@ -17,6 +17,7 @@ static void lay_out(ig_session *s, const ig_config *c, int n_ctx, int n_draft) {
     s->tokens = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->tokens);
     s->all_logits = ig_arena_take(&s->arena, (size_t)(1 + n_draft) * (size_t)c->n_vocab * sizeof *s->all_logits);
     s->logits = s->all_logits;
+    s->adapter_scales = ig_arena_take(&s->arena, (size_t)c->n_adapters * sizeof *s->adapter_scales);
 }
 
 static ig_sequence_plan sequence_of(const ig_session_plan *p, const ig_model *m, ig_kv *kv) {
@@ -48,7 +49,7 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
     p->policy.home = ig_kv_home_of(kv);
     ig_sequence_plan seq = sequence_of(p, m, kv);
     if (seq.shares) {
-        seq.root = ig_cache_root(p->o.shared, p->o.cache.salt);
+        seq.root = ig_cache_root(p->o.shared, &p->o);
         seq.keeper = p->o.shared->keeper.store ? &p->o.shared->keeper : NULL;
     }
     s->sketch = p->sketch;
@@ -58,6 +59,10 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
     size_t bytes = s->arena.used;
     if (!ig_arena_open(&s->arena)) return ig_fail_memory(err, "session", bytes);
     lay_out(s, &m->config, p->o.n_ctx, p->n_draft);
+    if (p->o.adapter_scales) {
+        memcpy(s->adapter_scales, p->o.adapter_scales, (size_t)m->n_adapters * sizeof *s->adapter_scales);
+        s->options.adapter_scales = s->adapter_scales;
+    }
     s->n_draft = p->n_draft;
     s->most_tokens = p->o.n_ctx;
     ig_status status = ig_batch_begin(&m->batch, err);
@@ -290,6 +295,7 @@ static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
                                   .first = first,
                                   .n = n,
                                   .dense = true,
+                                  .shares = s->options.adapter_scales,
                                   .n_asked = p->sink ? n : first + n == p->n,
                                   .err = err};
     ig_status status = ig_forward(s->model, b, 1, err);
