@@ -156,7 +156,8 @@ typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
  * file, as llama.cpp converts it. */
 typedef struct ig_adapter {
     const char *path;
-    double scale; /* of sessions that say nothing else, beside the adapter's own; 1: as it was trained */
+    double scale;     /* of sessions that say nothing else, beside the adapter's own; 1: as it was trained */
+    const char *name; /* what it is called; NULL: by the last part of its path, without ".gguf" */
 } ig_adapter;
 
 typedef struct ig_model_options {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --lora FILE[:SCALE],...: a list of adapters.
+ * --lora [NAME=]FILE[:SCALE],...: a list of adapters.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -19,12 +19,22 @@ static double take_scale(char *text) {
     return scale;
 }
 
+/* What stands before the path, if anything does that is no part of it; NULL: nothing. */
+static char *take_name(char *text) {
+    size_t n = strcspn(text, "=/");
+    if (n == 0 || text[n] != '=' || access(text, F_OK) == 0) return NULL;
+    char *name = strndup(text, n);
+    if (name) memmove(text, text + n + 1, strlen(text + n + 1) + 1);
+    return name;
+}
+
 static int add(ig_cli_adapters *a, const ig_cli_options *o, const char *text, size_t length) {
     ig_adapter *list = realloc(a->list, ((size_t)a->n + 1) * sizeof *list);
     if (list) a->list = list;
     char *path = list ? strndup(text, length) : NULL;
     if (!path) return ig_cli_complain(o, "out of memory for a list of adapters");
-    a->list[a->n++] = (ig_adapter){path, take_scale(path)};
+    double scale = o->lora_waits ? (take_scale(path), 0) : take_scale(path);
+    a->list[a->n++] = (ig_adapter){.path = path, .scale = scale, .name = take_name(path)};
     if (*path) return IG_EXIT_OK;
     ig_cli_complain(o, "--lora: a name is empty");
     return IG_EXIT_USAGE;
@@ -42,7 +52,10 @@ int ig_cli_read_adapters(ig_cli_adapters *a, const ig_cli_options *o) {
 }
 
 void ig_cli_free_adapters(ig_cli_adapters *a) {
-    for (int i = 0; i < a->n; i++) free((char *)(uintptr_t)a->list[i].path);
+    for (int i = 0; i < a->n; i++) {
+        free((char *)(uintptr_t)a->list[i].path);
+        free((char *)(uintptr_t)a->list[i].name);
+    }
     free(a->list);
     *a = (ig_cli_adapters){0};
 }

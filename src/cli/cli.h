@@ -177,7 +177,7 @@ typedef struct ig_cli_options {
     const char *kv_disk_path, *speculate, *kv_trace, *audit_trace;
     int audit;
     ig_cli_ints audit_keys;
-    bool kv_map, swa_full, no_prefetch, no_uring, no_kv_rest, no_mmap, no_repack;
+    bool kv_map, swa_full, no_prefetch, no_uring, no_kv_rest, no_mmap, no_repack, lora_waits;
 
     int predict;
     bool ignore_end, special;

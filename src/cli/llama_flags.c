@@ -187,7 +187,6 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--models-dir, --models-preset, --models-max", SERVE, VALUE, NULL, NULL, ONE_MODEL, 0},
     {"--sleep-idle-seconds", SERVE, VALUE, "-1", NULL, "the model stays loaded: leave it out", 0},
     {"--reuse-port", SERVE, NONE, NULL, NULL, "one server listens at a port: leave it out", 0},
-    {"--lora-init-without-apply", SERVE, NONE, NULL, NULL, "adapters keep the scale that they begin with", 0},
 
     /* the log */
     {"-lv, --verbosity, --log-verbosity", ALL, VALUE, NULL, NULL, "-v shows what goes on, and IG_LOG=debug more", 0},
@@ -215,7 +214,8 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--gpu-memory-utilization", SERVE, VALUE, "*", NULL, NULL, 0},
     {"--enable-lora", SERVE, NONE, "*", NULL, NULL, 0},
     {"--max-loras, --max-cpu-loras, --max-lora-rank", SERVE, VALUE, "*", NULL, NULL, 0},
-    {"--lora-modules", SERVE, VALUE, NULL, NULL, "--lora FILE adds an adapter for all requests", 0},
+    {"--lora-modules", SERVE, VALUE, NULL, NULL,
+     "--lora NAME=FILE adds an adapter, and --lora-init-without-apply keeps it for requests whose 'model' is NAME", 0},
     {"--kv-cache-dtype", SERVE, VALUE, "auto", NULL, "--kv-type q8 keeps keys and values in 8 bits", 0},
     {"-tp, --tensor-parallel-size, -pp, --pipeline-parallel-size", SERVE, VALUE, "1", NULL, "one device computes", 0},
     {"--max-num-batched-tokens", SERVE, VALUE, NULL, "--batch-size", NULL, 0},

@@ -454,11 +454,12 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_ENGINE, IG_KIND_FLAG, AT(no_mmap), NULL, 0, 0, NULL},
     {"-nr, --no-repack", NULL, "use weights where they lie in their file, also where an order of their own is faster",
      IG_VERB_ENGINE, IG_KIND_FLAG, AT(no_repack), NULL, 0, 0, NULL},
-    {"--lora, --lora-scaled", "FILE[:SCALE]",
+    {"--lora, --lora-scaled", "[NAME=]FILE[:SCALE]",
      "add a low-rank adapter to the weights, SCALE times (default: 1); a list with commas, or given several times, "
-     "adds "
-     "several",
+     "adds several. NAME is for clients of a server",
      IG_VERB_ENGINE, IG_KIND_TEXTS, AT(adapters), NULL, 0, 0, NULL},
+    {"--lora-init-without-apply", NULL, "adapters are only for requests that ask for them", IG_VERB_SERVE, IG_KIND_FLAG,
+     AT(lora_waits), NULL, 0, 0, NULL},
     {"--weights-ram", "SIZE",
      "most RAM for weights; layers that do not fit are read from the file in every step, experts when they are chosen",
      IG_VERB_ENGINE, IG_KIND_SIZE, AT(weights_ram), NULL, 0, 0, NULL},

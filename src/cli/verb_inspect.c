@@ -298,8 +298,9 @@ static void add_model(json_t *r, const ig_model_info *m) {
     };
     json_t *adapters = json_array();
     for (int i = 0; i < m->n_adapters; i++)
-        json_array_append_new(adapters, json_pack("{s:o, s:f}", "path", ig_text_string(m->adapters[i].path), "scale",
-                                                  m->adapters[i].scale));
+        json_array_append_new(adapters,
+                              json_pack("{s:o, s:o, s:f}", "name", ig_text_string(m->adapters[i].name), "path",
+                                        ig_text_string(m->adapters[i].path), "scale", m->adapters[i].scale));
     json_object_set_new(r, "adapters", adapters);
     json_object_set_new(r, "chat_format", json_string(m->chat_template && !m->chat_error ? "jinja" : ""));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)

@@ -167,6 +167,17 @@ static uint64_t forget_unused(const ig_model *m) {
     return n_bytes;
 }
 
+/* Its own name, or a directory's or file's. */
+static char *name_adapter(const ig_adapter *a) {
+    if (a->name) return strdup(a->name);
+    size_t n = strlen(a->path);
+    while (n > 1 && a->path[n - 1] == '/') n--;
+    size_t begin = n;
+    while (begin > 0 && a->path[begin - 1] != '/') begin--;
+    if (n - begin > 5 && strncmp(a->path + n - 5, ".gguf", 5) == 0) n -= 5;
+    return strndup(a->path + begin, n - begin);
+}
+
 /* The caller's list of adapters is kept, too. */
 static ig_status copy_adapters(ig_model *m, const ig_model_options *o, ig_error *err) {
     if (o->n_adapters < 0 || (o->n_adapters && !o->adapters))
@@ -174,12 +185,12 @@ static ig_status copy_adapters(ig_model *m, const ig_model_options *o, ig_error 
     if (!o->n_adapters) return IG_OK;
     m->adapters = calloc((size_t)o->n_adapters, sizeof *m->adapters);
     if (!m->adapters) return ig_fail_memory(err, "list of adapters", (size_t)o->n_adapters * sizeof *m->adapters);
-    for (; m->n_adapters < o->n_adapters; m->n_adapters++) {
+    while (m->n_adapters < o->n_adapters) {
         const ig_adapter *from = &o->adapters[m->n_adapters];
         if (!from->path) return ig_fail(err, IG_E_ARG, "ig_model_open: an adapter needs a path");
-        char *path = strdup(from->path);
-        if (!path) return ig_fail_memory(err, "path", strlen(from->path));
-        m->adapters[m->n_adapters] = (ig_adapter){path, from->scale};
+        char *path = strdup(from->path), *name = name_adapter(from);
+        m->adapters[m->n_adapters++] = (ig_adapter){path, from->scale, name};
+        if (!path || !name) return ig_fail_memory(err, "path", strlen(from->path));
     }
     return IG_OK;
 }
@@ -346,7 +357,10 @@ void ig_model_close(ig_model *m) {
     if (m->ctx) ig_batch_close(&m->batch);
     if (m->ctx) ig_sketches_close(&m->sketches);
     if (m->ctx) ig_words_close(&m->words);
-    for (int i = 0; i < m->n_adapters; i++) free((char *)(uintptr_t)m->adapters[i].path);
+    for (int i = 0; i < m->n_adapters; i++) {
+        free((char *)(uintptr_t)m->adapters[i].path);
+        free((char *)(uintptr_t)m->adapters[i].name);
+    }
     free(m->adapters);
     free(m->path);
     free(m);

@@ -64,7 +64,6 @@ static const absent_field absent[] = {
     {"truncate_prompt_tokens", JSON_NULL, NULL},
     {"add_special_tokens", JSON_TRUE, NULL},
     {"prompt_logprobs", JSON_FALSE, NULL},
-    {"lora", JSON_ARRAY, NULL},
     {"kv_transfer_params", JSON_OBJECT, NULL},
     /* other ways to sample */
     {"use_beam_search", JSON_FALSE, NULL},

@@ -57,8 +57,8 @@ extern const ig_api ig_api_ollama_chat, ig_api_ollama_prompt, ig_api_ollama_raw;
 json_t *ig_ollama_chat_body(ig_call *c, const json_t *body);
 json_t *ig_ollama_prompt_body(ig_call *c, const json_t *body);
 json_t *ig_ollama_raw_body(ig_call *c, const json_t *body);
-/* Whether it is the model's name, which Ollama's clients may have ":latest" behind. */
-bool ig_ollama_is_own(const ig_server *s, const char *name);
+/* As ig_server_own_name(); Ollama's clients may have ":latest" behind it. */
+const char *ig_ollama_own_name(const ig_server *s, const char *name);
 
 /* ---- answers ------------------------------------------------------------------------------------- */
 

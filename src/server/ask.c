@@ -54,6 +54,7 @@ static const char *const known_by_all[] = {"model",
                                            "stop_token_ids",
                                            "include_stop_str_in_output",
                                            "cache_salt",
+                                           "lora",
                                            "infinigen",
                                            "response_format",
                                            "grammar",
@@ -408,7 +409,8 @@ bool ig_exchange_read(ig_exchange *x) {
     x->ask = ig_request_defaults();
     x->cache = x->call->server->o->scheduler.session.cache;
     x->ask.generate.on_text = NULL;
-    if (!check_known(x) || !ig_field_model(x->call, x->body) || !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n))
+    if (!check_known(x) || !ig_field_model(x->call, x->body) || !ig_exchange_read_adapters(x) ||
+        !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n))
         return false;
     x->n = (int)n;
     if (x->api->is_native && n != 1) return ig_refuse(x->call, 400, "n", "n other than 1 is not supported here");

@@ -98,16 +98,19 @@ bool ig_field_bool(ig_call *c, const json_t *object, const char *name, bool *out
 bool ig_field_int(ig_call *c, const json_t *object, const char *name, int64_t min, int64_t max, int64_t *out);
 bool ig_field_number(ig_call *c, const json_t *object, const char *name, double min, double max, double *out);
 bool ig_field_text(ig_call *c, const json_t *object, const char *name, const char **out);
-/* "model" is the one that is served, or not there. */
+/* "model" is the one that is served, an adapter of it, or not there. */
 bool ig_field_model(ig_call *c, const json_t *object);
+/* It is no such name; false. */
+bool ig_refuse_model(ig_call *c, const char *name);
 /* Refuses fields that are not in the list, which ends with NULL; `where` stands before their names. (absent.c) */
 bool ig_field_only(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* The same of those only that are known to ask for what is not there; the others are passed over. */
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* Values of a JSON text, about; SIZE_MAX: it goes too deep. */
 size_t ig_json_values(const char *text, size_t n);
-/* The body as an object, to be dropped by the caller; NULL: refused. */
+/* The body, an object or whatever `type` is, to be dropped by the caller; NULL: refused. */
 json_t *ig_body_object(ig_call *c);
+json_t *ig_body(ig_call *c, json_type type);
 /* Refuses a prompt of n tokens (0: not known), which the context does not hold; false. */
 bool ig_refuse_long(ig_call *c, const char *field, size_t n);
 typedef struct ig_token_list {

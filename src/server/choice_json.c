@@ -168,7 +168,7 @@ json_t *ig_choice_cost(const ig_choice *k) {
 
 json_t *ig_exchange_head(const ig_exchange *x, const char *object) {
     return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", x->id, "object", object, "created", (json_int_t)x->created,
-                     "model", x->call->server->o->alias, "system_fingerprint", x->call->server->fingerprint);
+                     "model", x->model_name, "system_fingerprint", x->call->server->fingerprint);
 }
 
 static json_t *whole_text(const ig_choice *k) { return ig_text_stringn(k->text ? k->text : "", k->n_text); }

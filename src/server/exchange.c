@@ -162,6 +162,7 @@ void ig_exchange_close(ig_exchange *x) {
     free(x->choices);
     free(x->requests);
     free(x->prompts);
+    free(x->adapter_scales);
     free(x->bias);
     free(x->stops);
     free(x->dry_breakers);

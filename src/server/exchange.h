@@ -149,6 +149,8 @@ typedef struct ig_exchange {
     int64_t created;
     ig_request_options ask; /* of all */
     ig_cache_options cache;
+    const char *model_name; /* as the reply has it: the model's, or of the adapter that was asked for */
+    float *adapter_scales;
     ig_logit_bias *bias;
     const char **stops, **dry_breakers;
     int32_t *stop_ids, *expected;
@@ -184,6 +186,8 @@ void ig_exchange_close(ig_exchange *x);
 bool ig_exchange_read(ig_exchange *x);
 /* Of this, the form of the answers (form.c). */
 bool ig_exchange_read_form(ig_exchange *x);
+/* What it takes of adapters, and model_name (adapters.c). */
+bool ig_exchange_read_adapters(ig_exchange *x);
 /* A text of n bytes as GBNF, with a blank before it. */
 void ig_form_literal(FILE *to, const char *text, size_t n);
 

@@ -67,12 +67,17 @@ bool ig_field_text(ig_call *c, const json_t *object, const char *name, const cha
 }
 
 bool ig_field_model(ig_call *c, const json_t *object) {
-    const char *name = NULL, *own = c->server->o->alias;
+    const char *name = NULL;
     if (!ig_field_text(c, object, "model", &name)) return false;
-    if (!name || c->server->o->any_model || strcmp(name, own) == 0) return true;
-    ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, own);
+    if (!name || c->server->o->any_model || ig_server_own_name(c->server, name, strlen(name))) return true;
+    return ig_refuse_model(c, name);
+}
+
+bool ig_refuse_model(ig_call *c, const char *name) {
+    bool has_others = c->server->info.n_adapters > 0;
     c->refusal.code = "model_not_found";
-    return false;
+    return ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'%s", name, c->server->o->alias,
+                     has_others ? " and its adapters: GET /v1/models lists them" : "");
 }
 
 /* A small body can be large once it is read: how deep it goes, and how many values it has, is counted before. */
@@ -108,14 +113,17 @@ static json_t *read_json(ig_call *c) {
     return body;
 }
 
-json_t *ig_body_object(ig_call *c) {
+json_t *ig_body_object(ig_call *c) { return ig_body(c, JSON_OBJECT); }
+
+json_t *ig_body(ig_call *c, json_type type) {
     if (c->body && ig_json_values(c->body, c->n_body) > IG_SERVER_NODES_MAX) {
         ig_refuse(c, 400, NULL, "the body has more than %d values, or goes deeper than %d", IG_SERVER_NODES_MAX,
                   IG_SERVER_DEPTH_MAX);
         return NULL;
     }
     json_t *body = read_json(c);
-    if (body && !json_is_object(body)) ig_refuse(c, 400, NULL, "the body must be a JSON object");
+    if (body && json_typeof(body) != type)
+        ig_refuse(c, 400, NULL, "the body must be a JSON %s", type == JSON_ARRAY ? "list" : "object");
     if (!c->refusal.status) return body;
     json_decref(body);
     return NULL;

@@ -46,7 +46,7 @@ const ig_route ig_server_routes[] = {
     {"/v1/tokenizer_info", "GET, HEAD", false, ig_route_tokenizer_info, NULL},
     {"/apply-template", "POST", false, ig_route_apply_template, NULL},
     {"/props", "GET, HEAD", false, ig_route_props, NULL},
-    {"/lora-adapters", "GET, HEAD", false, ig_route_adapters, NULL},
+    {"/lora-adapters", "GET, HEAD, POST", false, ig_route_adapters, NULL},
     {"/slots", "GET, HEAD", false, ig_route_slots, NULL},
     {"/metrics", "GET, HEAD", false, ig_route_metrics, NULL},
     {"/openapi.json", "GET, HEAD", false, ig_route_openapi, NULL},

@@ -33,7 +33,7 @@ static json_t *usage_of(const ig_exchange *x) {
 
 static json_t *head_of(const ig_exchange *x) {
     return json_pack("{s:s, s:s, s:s, s:s}", "id", x->id, "type", "message", "role", "assistant", "model",
-                     x->call->server->o->alias);
+                     x->model_name);
 }
 
 /* ---- whole ------------------------------------------------------------------------------------ */

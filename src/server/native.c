@@ -58,12 +58,12 @@ static json_t *reply(ig_exchange *x) {
     size_t n_text = x->only_reads ? 0 : k->n_text;
     int n_tokens = x->only_reads ? 0 : r->n_tokens;
     json_t *text = ig_text_stringn(k->text ? k->text : "", x->is_stream ? 0 : n_text); /* or else it has been told */
-    json_t *out = json_pack("{s:i, s:o, s:b, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content",
-                            text, "stop", 1, "stop_type", why, "stopping_word", word, "model",
-                            x->call->server->o->alias, "tokens_predicted", n_tokens, "tokens_evaluated", r->n_prompt,
-                            "tokens_cached", r->n_prompt + n_tokens, "truncated", 0, "has_new_line",
-                            k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k),
-                            "infinigen", ig_choice_cost(k));
+    json_t *out =
+        json_pack("{s:i, s:o, s:b, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content", text,
+                  "stop", 1, "stop_type", why, "stopping_word", word, "model", x->model_name, "tokens_predicted",
+                  n_tokens, "tokens_evaluated", r->n_prompt, "tokens_cached", r->n_prompt + n_tokens, "truncated", 0,
+                  "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k),
+                  "infinigen", ig_choice_cost(k));
     return with_scores(out, x->only_reads ? json_null() : ig_choice_logprobs(k, k->n_tokens - k->n_tokens_sent));
 }
 

@@ -20,9 +20,8 @@ static json_t *time_json(time_t seconds) {
 }
 
 /* Takes `calls`; NULL: there are none. text and thoughts may be NULL, too. */
-static json_t *head_of(const ig_call *c, bool is_message, json_t *text, json_t *thoughts, json_t *calls) {
-    json_t *out = json_pack("{s:s, s:o, s:b}", "model", c->server->o->alias, "created_at", time_json(time(NULL)),
-                            "done", 0),
+static json_t *head_of(const char *model, bool is_message, json_t *text, json_t *thoughts, json_t *calls) {
+    json_t *out = json_pack("{s:s, s:o, s:b}", "model", model, "created_at", time_json(time(NULL)), "done", 0),
            *to = is_message ? json_pack("{s:s}", "role", "assistant") : json_incref(out);
     json_t *said = text ? json_incref(text) : json_string("");
     bool ok = json_object_set_new(to, is_message ? "content" : "response", said) == 0;
@@ -74,7 +73,7 @@ static json_t *reply(ig_exchange *x) {
                                                      json_string_length(arguments))) == 0;
     }
     if (json_is_null(text)) text = NULL;
-    json_t *out = head_of(x->call, is_message(x), text, json_object_get(message, "reasoning_content"), calls);
+    json_t *out = head_of(x->model_name, is_message(x), text, json_object_get(message, "reasoning_content"), calls);
     json_decref(whole);
     if (ok) return finish(out, &x->choices[0]);
     json_decref(out);
@@ -90,7 +89,7 @@ static bool end_call(ig_exchange *x) {
     bool ok = fclose(r->to) == 0;
     r->to = NULL;
     json_t *calls = ok ? json_pack("[o]", call_json(r->open, r->text, r->n_text)) : NULL;
-    ok = calls && ig_stream_event(x, NULL, head_of(x->call, is_message(x), NULL, NULL, calls));
+    ok = calls && ig_stream_event(x, NULL, head_of(x->model_name, is_message(x), NULL, NULL, calls));
     json_decref(r->open);
     free(r->text);
     *r = (ig_response_items){0};
@@ -116,11 +115,11 @@ static bool tell(ig_exchange *x, json_t *choice) {
     bool ok = choice != NULL;
     size_t i;
     if (json_string_length(text) || json_string_length(thoughts))
-        ok = ok && ig_stream_event(x, NULL, head_of(x->call, is_message(x), text, thoughts, NULL));
+        ok = ok && ig_stream_event(x, NULL, head_of(x->model_name, is_message(x), text, thoughts, NULL));
     json_array_foreach(calls, i, call) ok = ok && add_to_call(x, call);
     if (json_is_string(json_object_get(choice, "finish_reason")))
         ok = ok && end_call(x) &&
-             ig_stream_event(x, NULL, finish(head_of(x->call, is_message(x), NULL, NULL, NULL), &x->choices[0]));
+             ig_stream_event(x, NULL, finish(head_of(x->model_name, is_message(x), NULL, NULL, NULL), &x->choices[0]));
     json_decref(choice);
     return ok;
 }
@@ -157,13 +156,12 @@ static bool names_own(ig_call *c, const json_t *body) {
     const ig_server *s = c->server;
     const char *name = NULL;
     if (!ig_field_text(c, body, "name", &name) || !ig_field_text(c, body, "model", &name)) return false;
-    if (!name || s->o->any_model || ig_ollama_is_own(s, name)) return true;
-    return ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, s->o->alias);
+    return !name || s->o->any_model || ig_ollama_own_name(s, name) || ig_refuse_model(c, name);
 }
 
 /* Who asks for no answer wants the model to be there, which it is. */
 static void say_loaded(ig_call *c, const ig_api *api) {
-    json_t *out = head_of(c, api == &ig_api_ollama_chat, NULL, NULL, NULL);
+    json_t *out = head_of(c->server->o->alias, api == &ig_api_ollama_chat, NULL, NULL, NULL);
     bool ok = json_object_set_new(out, "done", json_true()) == 0 &&
               json_object_set_new(out, "done_reason", json_string("load")) == 0;
     if (ok) {
@@ -206,17 +204,26 @@ static json_t *details_json(const ig_server *s) {
                      count_json(s->info.n_params), "quantization_level", s->info.weight_type);
 }
 
-static json_t *model_json(const ig_server *s) {
-    return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", s->o->alias, "model", s->o->alias, "modified_at",
+static json_t *model_json(const ig_server *s, const char *name) {
+    return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", name, "model", name, "modified_at",
                      time_json((time_t)s->created), "size", (json_int_t)s->info.weight_bytes, "digest", "", "details",
                      details_json(s));
 }
 
-void ig_route_ollama_models(ig_call *c) { ig_reply_json(c, json_pack("{s:[o]}", "models", model_json(c->server))); }
+void ig_route_ollama_models(ig_call *c) {
+    const ig_server *s = c->server;
+    json_t *list = json_pack("[o]", model_json(s, s->o->alias));
+    const char *name;
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && (name = ig_server_adapter(s, i)); i++)
+        ok = json_array_append_new(list, model_json(s, name)) == 0;
+    if (!ok) json_decref(list);
+    ig_reply_json(c, ok ? json_pack("{s:o}", "models", list) : NULL);
+}
 
 /* That it is loaded, as long as the server runs. */
 void ig_route_ollama_loaded(ig_call *c) {
-    json_t *model = model_json(c->server);
+    json_t *model = model_json(c->server, c->server->o->alias);
     bool ok = json_object_set_new(model, "size_vram", json_integer(0)) == 0 &&
               json_object_set_new(model, "context_length", json_integer(ig_scheduler_ctx(c->server->scheduler))) == 0;
     if (ok) {

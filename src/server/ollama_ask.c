@@ -84,9 +84,12 @@ static bool add_thinking(ig_translation *t, json_t *think) {
     return true;
 }
 
-bool ig_ollama_is_own(const ig_server *s, const char *name) {
-    size_t n = strlen(s->o->alias);
-    return strncmp(name, s->o->alias, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0);
+const char *ig_ollama_own_name(const ig_server *s, const char *name) {
+    static const char latest[] = ":latest";
+    size_t n = strlen(name), n_latest = sizeof latest - 1;
+    const char *own = ig_server_own_name(s, name, n);
+    if (own || n < n_latest || strcmp(name + n - n_latest, latest) != 0) return own;
+    return ig_server_own_name(s, name, n - n_latest);
 }
 
 /* What is common to all three. A stream is what comes unless it is not wanted. */
@@ -97,7 +100,7 @@ static bool add_rest(ig_translation *t) {
                                                 "raw",     "system", "template", "images",     "context",  NULL};
     const json_t *body = t->body;
     const ig_server *s = t->call->server;
-    const char *name = json_string_value(ig_field(body, "model"));
+    const char *name = json_string_value(ig_field(body, "model")), *own = name ? ig_ollama_own_name(s, name) : NULL;
     if (ig_translation_refuses(t, absent)) return false;
     if (json_array_size(ig_field(body, "images")))
         return ig_refuse(t->call, 400, "images", "pictures are not supported");
@@ -105,7 +108,7 @@ static bool add_rest(ig_translation *t) {
         return ig_refuse(t->call, 400, "context", "context is not supported: /api/chat goes on with a conversation");
     ig_translation_drop(t, theirs);
     if (!ig_field(body, "stream")) ig_translation_set(t, t->out, "stream", json_true());
-    if (name && ig_ollama_is_own(s, name)) ig_translation_set(t, t->out, "model", json_string(s->o->alias));
+    if (own) ig_translation_set(t, t->out, "model", json_string(own));
     return add_options(t, ig_field(body, "options")) && add_format(t, ig_field(body, "format")) &&
            add_thinking(t, ig_field(body, "think"));
 }

@@ -68,7 +68,7 @@ static const char sampling[] =
     ",\"min_tokens\":" WHOLE("0", "2147483647") ",\"stop_token_ids\":{\"type\":[\"array\",\"null\"],"
     "\"maxItems\":1024,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}}"
     ",\"include_stop_str_in_output\":" BOOL ",\"n_predict\":" WHOLE("-1", "2147483647") ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"max_completion_tokens\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{\"include_usage\":" BOOL
-    ",\"continuous_usage_stats\":" BOOL "}" OTHERS ",\"return_tokens_as_token_ids\":" BOOL ",\"cache_salt\":" TEXT
+    ",\"continuous_usage_stats\":" BOOL "}" OTHERS ",\"return_tokens_as_token_ids\":" BOOL ",\"cache_salt\":" TEXT ",\"lora\":{\"oneOf\":[" SCHEMA("Adapters") ",{\"type\":\"null\"}]}"
     ",\"response_format\":{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],\"properties\":{\"type\":{\"enum\":"
     "[\"text\",\"json_object\",\"json_schema\"]},\"schema\":" OBJECT ",\"json_schema\":" OBJECT "}" OTHERS
     ",\"grammar\":" TEXT ",\"json_schema\":" OBJECT ",\"guided_grammar\":" TEXT
@@ -151,6 +151,7 @@ static json_t *body_of(const ig_route *r) {
                        : r->handle == ig_route_tokenize       ? tokenize_body
                        : r->handle == ig_route_detokenize     ? detokenize_body
                        : r->handle == ig_route_apply_template ? template_body
+                       : r->handle == ig_route_adapters       ? SCHEMA("Adapters")
                                                               : "{\"type\":\"object\"}";
     json_t *schema = json_loads(text, 0, NULL), *common = json_loads(sampling, 0, NULL);
     if (r->handle == ig_route_answers && !r->api->translate)
@@ -159,7 +160,7 @@ static json_t *body_of(const ig_route *r) {
     return json_pack("{s:b, s:{s:{s:o}}}", "required", 1, "content", "application/json", "schema", schema);
 }
 
-static json_t *responses_of(const ig_route *r) {
+static json_t *responses_of(const ig_route *r, bool is_post) {
     static const struct {
         const char *status, *what;
         bool posts; /* only where there is a body */
@@ -186,7 +187,7 @@ static json_t *responses_of(const ig_route *r) {
                       ? json_object()
                       : json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content", kind);
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
-        if (!errors[i].posts || r->methods[0] == 'P')
+        if (!errors[i].posts || is_post)
             json_object_set_new(all, errors[i].status,
                                 json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", errors[i].what, "content",
                                           "application/json", "schema", "$ref",
@@ -197,19 +198,41 @@ static json_t *responses_of(const ig_route *r) {
     return all;
 }
 
-static void add_route(json_t *paths, const ig_route *r) {
-    bool is_post = r->methods[0] == 'P', has_rest = r->path[1] && r->path[strlen(r->path) - 1] == '/';
-    json_t *operation = json_pack("{s:o}", "responses", responses_of(r));
+static bool has_rest(const ig_route *r) { return r->path[1] && r->path[strlen(r->path) - 1] == '/'; }
+
+static json_t *operation_of(const ig_route *r, bool is_post) {
+    json_t *operation = json_pack("{s:o}", "responses", responses_of(r, is_post));
     if (is_post) json_object_set_new(operation, "requestBody", body_of(r));
     if (r->is_public) json_object_set_new(operation, "security", json_array());
-    if (has_rest)
+    if (has_rest(r))
         json_object_set_new(operation, "parameters",
                             json_pack("[{s:s, s:s, s:b, s:{s:s}}]", "name", "model", "in", "path", "required", 1,
                                       "schema", "$ref", "#/components/schemas/Name"));
-    json_t *item = json_pack("{s:o}", is_post ? "post" : "get", operation), *path;
-    path = has_rest ? json_sprintf("%s{model}", r->path) : json_string(r->path);
+    return operation;
+}
+
+static void add_route(json_t *paths, const ig_route *r) {
+    json_t *item = json_object(), *path = has_rest(r) ? json_sprintf("%s{model}", r->path) : json_string(r->path);
+    if (strstr(r->methods, "GET")) json_object_set_new(item, "get", operation_of(r, false));
+    if (strstr(r->methods, "POST")) json_object_set_new(item, "post", operation_of(r, true));
     json_object_set_new(paths, json_string_value(path), item);
     json_decref(path);
+}
+
+/* How the model and its adapters are called. */
+static json_t *names_of(const ig_server *s) {
+    json_t *names = json_pack("[s]", s->o->alias);
+    const char *name;
+    for (size_t i = 0; (name = ig_server_adapter(s, i)); i++) json_array_append_new(names, json_string(name));
+    return names;
+}
+
+static json_t *adapters_of(const ig_server *s) {
+    int n = s->info.n_adapters;
+    json_t *item = json_pack("{s:s, s:[s,s], s:{s:{s:s, s:i, s:i}, s:{s:s, s:i, s:i}}}", "type", "object", "required",
+                             "id", "scale", "properties", "id", "type", "integer", "minimum", 0, "maximum", n - 1,
+                             "scale", "type", "number", "minimum", -1000, "maximum", 1000);
+    return json_pack("{s:s, s:i, s:o}", "type", "array", "maxItems", n, "items", item);
 }
 
 /* What depends on the model and the program. */
@@ -225,10 +248,12 @@ static json_t *schemas_of(const ig_server *s) {
                                s->info.n_vocab - 1);
     json_t *refusal = json_pack("{s:s, s:[s], s:{s:{s:s}}}", "type", "object", "required", "error", "properties",
                                 "error", "type", "string");
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:[s]}, s:{s:[s,n]}}", "Error", error, "Refusal", refusal,
-                     "Tokens", tokens, "Policy", json_pack("{s:o}", "enum", policies), "Messages",
-                     json_loads(messages, 0, NULL), "Tools", json_loads(tools, 0, NULL), "ToolChoice",
-                     json_loads(tool_choice, 0, NULL), "Name", "enum", s->o->alias, "Model", "enum", s->o->alias);
+    json_t *or_none = names_of(s);
+    json_array_append_new(or_none, json_null());
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:o}, s:{s:o}}", "Adapters", adapters_of(s), "Error",
+                     error, "Refusal", refusal, "Tokens", tokens, "Policy", json_pack("{s:o}", "enum", policies),
+                     "Messages", json_loads(messages, 0, NULL), "Tools", json_loads(tools, 0, NULL), "ToolChoice",
+                     json_loads(tool_choice, 0, NULL), "Name", "enum", names_of(s), "Model", "enum", or_none);
 }
 
 void ig_route_openapi(ig_call *c) {

@@ -54,7 +54,7 @@ static json_t *response_of(const ig_exchange *x, const char *status, const ig_re
     if (!goes_on) usage = usage_of(x);
     json_t *out = json_pack("{s:s, s:s, s:I, s:s, s:b, s:o, s:o, s:s, s:O, s:n, s:b, s:f, s:f, s:s, s:o}", "id", x->id,
                             "object", "response", "created_at", (json_int_t)x->created, "status", status, "background",
-                            0, "error", error, "incomplete_details", cut, "model", x->call->server->o->alias, "output",
+                            0, "error", error, "incomplete_details", cut, "model", x->model_name, "output",
                             x->items.done, "previous_response_id", "store", 0, "temperature", (double)s->temperature,
                             "top_p", (double)s->top_p, "truncation", "disabled", "usage", usage);
     bool ok = out && add_question(out, x);

@@ -45,18 +45,42 @@ static json_t *model_json(const ig_server *s) {
                      "architecture", s->info.architecture);
 }
 
+/* As vLLM lists them. */
+static json_t *adapter_json(const ig_server *s, const char *name, const char *path) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", name, "object", "model", "created", (json_int_t)s->created,
+                     "owned_by", "infinigen", "parent", s->o->alias, "root", ig_text_string(path));
+}
+
+/* The model of this name, or an adapter; NULL: out of memory. */
+static json_t *named_json(const ig_server *s, const char *name) {
+    const char *adapter;
+    if (strcmp(name, s->o->alias) == 0) return model_json(s);
+    for (size_t i = 0; (adapter = ig_server_adapter(s, i)); i++)
+        if (strcmp(name, adapter) == 0) return adapter_json(s, name, s->info.adapters[i].path);
+    return NULL;
+}
+
+static json_t *models_json(const ig_server *s) {
+    json_t *list = json_pack("[o]", model_json(s));
+    const char *name;
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && (name = ig_server_adapter(s, i)); i++)
+        ok = json_array_append_new(list, adapter_json(s, name, s->info.adapters[i].path)) == 0;
+    if (ok) return json_pack("{s:s, s:o}", "object", "list", "data", list);
+    json_decref(list);
+    return NULL;
+}
+
 void ig_route_models(ig_call *c) {
     static const char below[] = "/v1/models/";
     const char *path = c->head->path,
                *name = strncmp(path, below, sizeof below - 1) == 0 ? path + sizeof below - 1 : NULL;
-    if (!name) {
-        ig_reply_json(c, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(c->server)));
-    } else if (strcmp(name, c->server->o->alias) == 0) {
-        ig_reply_json(c, model_json(c->server));
-    } else {
-        ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, c->server->o->alias);
-        c->refusal.code = "model_not_found";
-    }
+    if (!name)
+        ig_reply_json(c, models_json(c->server));
+    else if (ig_server_own_name(c->server, name, strlen(name)))
+        ig_reply_json(c, named_json(c->server, name));
+    else
+        ig_refuse_model(c, name);
 }
 
 static json_t *token_text(const ig_server *s, int32_t id) {
@@ -83,16 +107,6 @@ void ig_route_props(ig_call *c) {
                      "default_generation_settings", "n_ctx", ig_scheduler_ctx(s->scheduler), "infinigen", "policy",
                      k->policy, "kv_type", k->memory.type ? k->memory.type : "f16", "has_disk",
                      k->memory.disk_bytes > 0, "has_store", k->memory.store_path != NULL));
-}
-
-void ig_route_adapters(ig_call *c) {
-    const ig_model_info *m = &c->server->info;
-    json_t *list = json_array();
-    for (int i = 0; i < m->n_adapters; i++)
-        json_array_append_new(
-            list, json_pack("{s:i, s:o, s:f, s:s, s:s}", "id", i, "path", ig_text_string(m->adapters[i].path), "scale",
-                            m->adapters[i].scale, "task_name", "", "prompt_prefix", ""));
-    ig_reply_json(c, list);
 }
 
 void ig_route_tokenizer_info(ig_call *c) {

@@ -163,6 +163,8 @@ void ig_server_close(ig_server *s) {
 static ig_status look_at_model(ig_server *s, ig_error *err) {
     ig_model *m = s->o->model;
     ig_model_get_info(m, &s->info);
+    ig_status status = ig_server_open_adapters(s, err);
+    if (status) return status;
     snprintf(s->fingerprint, sizeof s->fingerprint, "ig-%016llx", (unsigned long long)ig_model_identity(m));
     if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
     s->thoughts = ig_thought_marks_find(s->info.chat_template);
@@ -186,6 +188,7 @@ static void stop(ig_server *s) {
     if (has_listened) ig_watch_end_all(&s->watch);
     if (s->watch.limits) ig_watch_close(&s->watch);
     ig_scheduler_close(s->scheduler);
+    ig_server_close_adapters(s);
     ig_server_stop_listening(s);
 }
 

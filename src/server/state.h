@@ -61,6 +61,20 @@ typedef struct ig_server_fields {
     char names[IG_SERVER_FIELDS_NOTED][IG_SERVER_FIELD_BYTES];
 } ig_server_fields;
 
+/* ---- adapters (adapters.c) -------------------------------------------------------------------- */
+
+typedef struct ig_server_adapters {
+    json_t *names; /* of all, as clients call them */
+    float *scales; /* what requests take of each that say nothing; under the server's lock */
+} ig_server_adapters;
+
+ig_status ig_server_open_adapters(ig_server *s, ig_error *err); /* of s->info */
+void ig_server_close_adapters(ig_server *s);
+/* Name of adapter number i; NULL past the end. */
+const char *ig_server_adapter(const ig_server *s, size_t i);
+/* The name of the model, or of an adapter, that these n bytes are; NULL: of none. */
+const char *ig_server_own_name(const ig_server *s, const char *name, size_t n);
+
 /* ---- the server (server.c) ------------------------------------------------------------------- */
 
 /* Tokens of a model around the parts of a prompt for a text between two others; -1: it has none. */
@@ -85,6 +99,7 @@ struct ig_server {
     ig_watch watch;
     ig_server_numbers numbers;
     ig_server_fields fields;
+    ig_server_adapters adapters;
     int64_t created; /* seconds since 1970 */
     char fingerprint[32];
     ig_tool_format *tool_format;

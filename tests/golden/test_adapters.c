@@ -31,7 +31,7 @@ static ig_model *open_adapted(const float scale[ADAPTERS]) {
     ig_error err = {0};
     o.adapters = list;
     for (int i = 0; i < ADAPTERS; i++)
-        if (scale[i] != 0) list[o.n_adapters++] = (ig_adapter){ADAPTER, (double)scale[i]};
+        if (scale[i] != 0) list[o.n_adapters++] = (ig_adapter){.path = ADAPTER, .scale = (double)scale[i]};
     expect_ok(ig_model_open(&m, ctx, TINY_LLAMA, &o, &err), &err);
     return m;
 }
@@ -41,7 +41,8 @@ static int open_all(void **state) {
     ig_model_close(model);
     ig_model_options o = ig_model_defaults();
     ig_error err = {0};
-    o.adapters = (ig_adapter[ADAPTERS]){{ADAPTER, 1}, {ADAPTER, 0.5}, {ADAPTER, 0}};
+    o.adapters =
+        (ig_adapter[ADAPTERS]){{.path = ADAPTER, .scale = 1}, {.path = ADAPTER, .scale = 0.5}, {.path = ADAPTER}};
     o.n_adapters = ADAPTERS;
     expect_ok(ig_model_open(&model, ctx, TINY_LLAMA, &o, &err), &err);
     return 0;

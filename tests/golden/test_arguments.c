@@ -151,11 +151,11 @@ static void models(void **state) {
     ig_model_options o = ig_model_defaults();
     o.n_adapters = 1;
     REFUSED(ig_model_open(&m, ctx, TINY_LLAMA, &o, ERR));
-    o.adapters = &(ig_adapter){NULL, 1};
+    o.adapters = &(ig_adapter){.scale = 1};
     REFUSED(ig_model_open(&m, ctx, TINY_LLAMA, &o, ERR));
-    o.adapters = &(ig_adapter){TINY_LLAMA "/adapter", NAN};
+    o.adapters = &(ig_adapter){.path = TINY_LLAMA "/adapter", .scale = NAN};
     REFUSED(ig_model_open(&m, ctx, TINY_LLAMA, &o, ERR));
-    o.adapters = &(ig_adapter){TINY_LLAMA "/adapter", 1};
+    o.adapters = &(ig_adapter){.path = TINY_LLAMA "/adapter", .scale = 1};
     o.tokenizer_only = true;
     REFUSED(ig_model_open(&m, ctx, TINY_LLAMA, &o, ERR));
     ig_model_close(NULL);
