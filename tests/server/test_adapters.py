@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters by request: an answer is that of a server whose model has just what the request takes."""
+import os
+import threading
+
+import pytest
+from conftest import TINY_MODELS
+from serving import CHAT, TEXT, Server, served, user  # noqa: F401 (a fixture)
+
+ADAPTER = os.path.join(TINY_MODELS, "llama31", "adapter")
+PROMPT = "a long text of many words, " * 12
+QUESTION = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "logprobs": 2, "ignore_eos": True}
+
+
+@pytest.fixture
+def adapted(program, served):  # noqa: F811
+    if not os.path.exists(ADAPTER):
+        pytest.skip("no tiny models")
+    with Server(program, served, "-c", 1024, "-np", 4, "--alias", "base", "--lora", f"one={ADAPTER},two={ADAPTER}:-2",
+                "--lora", ADAPTER, "--lora-init-without-apply") as s:
+        yield s
+
+
+def answer(server, **more):
+    status, reply, _ = server.ask(TEXT, {**QUESTION, **more})
+    assert status == 200, reply
+    return reply["choices"][0]["text"], reply["choices"][0]["logprobs"]
+
+
+def take(*scales):
+    return [{"id": i, "scale": scale} for i, scale in enumerate(scales) if scale]
+
+
+def test_each_takes_its_own(program, served, adapted):  # noqa: F811
+    wanted = {}
+    for scale in (0, 1, -2, 0.25):
+        with Server(program, served, "-c", 1024, *(["--lora", f"{ADAPTER}:{scale}"] if scale else [])) as s:
+            wanted[scale] = answer(s)
+    assert len({str(w) for w in wanted.values()}) == 4
+    asked = [({}, 0), ({"model": "base"}, 0), ({"model": "one"}, 1), ({"model": "adapter"}, 1), ({"model": "two"}, 1),
+             ({"lora": take(1)}, 1), ({"lora": take(0, -2)}, -2), ({"lora": take(0, 0, 0.25)}, 0.25),
+             ({"model": "one", "lora": []}, 0), ({"lora": None}, 0)]
+    got = [None] * len(asked)
+
+    def ask(i):
+        got[i] = answer(adapted, **asked[i][0])
+
+    for _ in range(2):  # the second time most of the prompt is there
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(asked))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for (fields, scale), text in zip(asked, got):
+            assert text == wanted[scale], fields
+
+
+def test_what_others_take(adapted):
+    plain, adapter = answer(adapted), answer(adapted, model="one")
+    assert [(a["id"], a["name"], a["path"], a["scale"]) for a in adapted.ask("/lora-adapters")[1]] == [
+        (0, "one", ADAPTER, 0), (1, "two", ADAPTER, 0), (2, "adapter", ADAPTER, 0)]
+    assert adapted.ask("/lora-adapters", take(1))[:2] == (200, {"success": True})
+    assert [a["scale"] for a in adapted.ask("/lora-adapters")[1]] == [1, 0, 0]
+    assert answer(adapted) == adapter and answer(adapted, lora=[]) == plain
+    status, reply, _ = adapted.ask("/lora-adapters", [{"id": 1, "scale": 2}, {"id": 3, "scale": 1}])
+    assert status == 400 and "item 1: there is no such adapter" in reply["error"]["message"]
+    assert [a["scale"] for a in adapted.ask("/lora-adapters")[1]] == [1, 0, 0]  # all of a list, or nothing
+    assert adapted.ask("/lora-adapters", [])[0] == 200
+    assert answer(adapted) == plain
+
+
+def test_names(adapted):
+    models = adapted.ask("/v1/models")[1]["data"]
+    assert [m["id"] for m in models] == ["base", "one", "two", "adapter"]
+    assert [m.get("parent") for m in models] == [None, "base", "base", "base"]
+    assert adapted.ask("/v1/models/two")[1] == models[2] and models[2]["root"] == ADAPTER
+    status, reply, _ = adapted.ask("/v1/models/three")
+    assert status == 404 and reply["error"]["code"] == "model_not_found"
+    chat = {"model": "one", "messages": user("a"), "max_tokens": 4, "temperature": 0}
+    status, reply, _ = adapted.ask(CHAT, chat)
+    assert status == 200 and reply["model"] == "one"
+    other = adapted.ask(CHAT, {**chat, "model": "base"})[1]
+    assert other["model"] == "base" and other["choices"] != reply["choices"]
+    text = reply["choices"][0]["message"]["content"]
+    for path, fields in (("/v1/messages", {}), ("/api/chat", {"model": "one:latest", "stream": False})):
+        status, reply, _ = adapted.ask(path, {"model": "one", "messages": user("a"), "max_tokens": 4, "temperature": 0,
+                                              "options": {"num_predict": 4, "temperature": 0}, **fields})
+        assert status == 200 and reply["model"] == "one", reply
+        assert (reply["content"][0]["text"] if path == "/v1/messages" else reply["message"]["content"]) == text
+    assert [m["name"] for m in adapted.ask("/api/tags")[1]["models"]] == ["base", "one", "two", "adapter"]
+    for path, fields in ((CHAT, {"messages": user("a")}), ("/api/chat", {"messages": user("a")}), (TEXT, {"prompt": "a"})):
+        status, reply, _ = adapted.ask(path, {"model": "ones", **fields})
+        assert status == 404 and "adapters" in str(reply["error"]), path
+
+
+@pytest.mark.parametrize("lora, message", [
+    ({}, "lora must be a list"), ([1], "item 0 must be an object"), ([{"id": 1}], "item 0 must be an object"),
+    ([{"id": 3, "scale": 1}], "item 0: there is no such adapter, of 3"),
+    ([{"id": 0.5, "scale": 1}], "item 0: there is no such adapter"), ([{"id": -1, "scale": 1}], "there is no such"),
+    ([{"id": 0, "scale": "1"}], "scale must be a number from -1000 to 1000"),
+    ([{"id": 0, "scale": 1e30}], "scale must be a number"), ([{"id": 0, "scale": 1}] * 4, "more than the server's 3")])
+def test_what_is_refused(adapted, lora, message):
+    status, reply, _ = adapted.ask(TEXT, {**QUESTION, "lora": lora})
+    assert status == 400 and message in reply["error"]["message"]
+    assert answer(adapted)[0]
