@@ -56,12 +56,12 @@ static bool are_own_scales(const ig_model *m, const float *scales) {
 }
 
 ig_prefix_id ig_cache_root(const ig_cache *c, const ig_session_options *o) {
-    static const char adapters[] = "adapters"; /* with its NUL, which no salt has */
+    const ig_model *m = c->model;
     const char *salt = o->cache.salt;
     ig_prefix_id root = salt ? root_behind(c->root, salt, strlen(salt)) : c->root;
-    if (are_own_scales(c->model, o->adapter_scales)) return root;
-    root = root_behind(root, adapters, sizeof adapters);
-    return root_behind(root, o->adapter_scales, (size_t)c->model->n_adapters * sizeof *o->adapter_scales);
+    if (are_own_scales(m, o->adapter_scales)) return root;
+    root = root_behind(root, m->all_adapters_hash, sizeof m->all_adapters_hash);
+    return root_behind(root, o->adapter_scales, (size_t)m->n_adapters * sizeof *o->adapter_scales);
 }
 
 static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err) {

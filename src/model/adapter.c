@@ -138,20 +138,32 @@ static ig_status open_file(ig_adapter_file *f, const ig_config *c, bool is_gguf,
     return f->used ? IG_OK : ig_fail_memory(err, "tensor list", n);
 }
 
-static void hash_file(XXH128_hash_t *h, const ig_adapter_file *f) {
-    const double numbers[] = {f->scale, f->alpha, f->is_root_of_rank};
-    *h = XXH3_128bits_withSeed(numbers, sizeof numbers, h->low64 ^ h->high64);
+/* What the file adds, with a scale of 1. */
+static XXH128_hash_t hash_file(const ig_adapter_file *f) {
+    const double numbers[] = {f->alpha, f->is_root_of_rank};
+    XXH128_hash_t h = XXH3_128bits(numbers, sizeof numbers);
     for (size_t i = 0; i < ig_tensors_count(f->g, f->st); i++) {
         const ig_tensor *t = ig_tensors_at(f->g, f->st, i);
-        const XXH128_hash_t parts[] = {*h, XXH3_128bits(t->name, strlen(t->name)),
-                                       XXH3_128bits(t->dims, sizeof t->dims), XXH3_128bits(t->data, t->n_bytes)};
-        *h = XXH3_128bits(parts, sizeof parts);
+        const XXH128_hash_t parts[] = {h, XXH3_128bits(t->name, strlen(t->name)), XXH3_128bits(t->dims, sizeof t->dims),
+                                       XXH3_128bits(t->data, t->n_bytes)};
+        h = XXH3_128bits(parts, sizeof parts);
     }
+    return h;
+}
+
+static void hash_further(uint64_t h[2], XXH128_hash_t file, double scale) {
+    const struct {
+        uint64_t before[2];
+        XXH128_hash_t file;
+        double scale;
+    } parts = {{h[0], h[1]}, file, scale};
+    XXH128_hash_t after = XXH3_128bits(&parts, sizeof parts);
+    h[0] = after.low64;
+    h[1] = after.high64;
 }
 
 ig_status ig_adapters_open(ig_adapters *out, const ig_adapter *list, int n, const ig_config *c, bool is_gguf,
                            ig_error *err) {
-    XXH128_hash_t h = {0, 0};
     *out = (ig_adapters){.files = n > 0 ? calloc((size_t)n, sizeof *out->files) : NULL};
     if (n > 0 && !out->files) return ig_fail_memory(err, "list of adapters", (size_t)n * sizeof *out->files);
     ig_status status = IG_OK;
@@ -159,10 +171,11 @@ ig_status ig_adapters_open(ig_adapters *out, const ig_adapter *list, int n, cons
         ig_adapter_file *f = &out->files[out->n];
         *f = (ig_adapter_file){.path = list[out->n].path, .scale = list[out->n].scale};
         status = open_file(f, c, is_gguf, err);
-        if (!status) hash_file(&h, f);
+        if (status) continue;
+        XXH128_hash_t h = hash_file(f);
+        hash_further(out->hash_of_all, h, 1);
+        if (f->scale != 0) hash_further(out->hash, h, f->scale);
     }
-    out->hash[0] = h.low64;
-    out->hash[1] = h.high64;
     if (status) ig_adapters_close(out);
     return status;
 }

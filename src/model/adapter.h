@@ -29,7 +29,8 @@ typedef struct ig_adapter_file {
 typedef struct ig_adapters {
     ig_adapter_file *files;
     int n;
-    uint64_t hash[2]; /* of all tensors and scales; 0 without files */
+    uint64_t hash[2]; /* of the tensors and the caller's scales of those whose scale is not 0; 0: of none it is */
+    uint64_t hash_of_all[2]; /* of the tensors of all */
 } ig_adapters;
 
 /* Those for a model of this configuration, in the order in which they are added. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which model this is. Its identity is a hash of what decides its queries and keys, namely architecture, shapes, RoPE,
- * windows, norms, the names, types and sizes of all tensors, and samples of their bytes; and of adapters, which are
- * hashed whole.
+ * windows, norms, the names, types and sizes of all tensors, and samples of their bytes; and of adapters that every
+ * session takes, unless it says otherwise, which are hashed whole.
  */
 #include "model/identity.h"
 
@@ -65,6 +65,8 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, n * sizeof *c->rope_long) : h;
 }
 
+static bool is_adapted(const ig_model *m) { return m->adapters_hash[0] || m->adapters_hash[1]; }
+
 uint64_t ig_model_identity_of(const ig_model *m) {
     uint64_t h = hash_config(1, &m->config);
     for (size_t i = 0; i < ig_model_count_tensors(m); i++) {
@@ -74,7 +76,7 @@ uint64_t ig_model_identity_of(const ig_model *m) {
         h = hash(h, sizes, sizeof sizes);
         h = hash_samples(h, t);
     }
-    return m->n_adapters ? hash(h, m->adapters_hash, sizeof m->adapters_hash) : h;
+    return is_adapted(m) ? hash(h, m->adapters_hash, sizeof m->adapters_hash) : h;
 }
 
 /* ---- all of the weights -------------------------------------------------------------------- */
@@ -114,7 +116,7 @@ void ig_model_hash_weights(uint64_t out[2], const ig_model *m) {
         return;
     }
     for (size_t i = 0; i < ig_model_count_tensors(m); i++) hash_tensor(&p, m->ctx->device, ig_model_tensor_at(m, i));
-    if (m->n_adapters) p.h[0] = XXH3_128bits_withSeed(p.h, sizeof *p.h, m->adapters_hash[0] ^ m->adapters_hash[1]);
+    if (is_adapted(m)) p.h[0] = XXH3_128bits_withSeed(p.h, sizeof *p.h, m->adapters_hash[0] ^ m->adapters_hash[1]);
     out[0] = p.h[0].low64;
     out[1] = p.h[0].high64;
 }

@@ -203,6 +203,7 @@ static ig_status bind_weights(ig_model *m, ig_error *err) {
     m->config.low_rank = m->weights.low_rank;
     m->config.n_adapters = m->n_adapters;
     memcpy(m->adapters_hash, adapters.hash, sizeof m->adapters_hash);
+    memcpy(m->all_adapters_hash, adapters.hash_of_all, sizeof m->all_adapters_hash);
     ig_adapters_close(&adapters);
     return s;
 }

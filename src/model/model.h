@@ -26,16 +26,17 @@ struct ig_model {
     char *path;
     ig_gguf *gguf; /* one of these two; of a folder neither with tokenizer_only */
     ig_safetensors *st;
-    ig_weight_stream *stream;    /* NULL: weights are mapped or copied */
-    ig_expert_cache *experts;    /* with a stream, of a model that has some */
-    ig_weight_lane *lane;        /* NULL: the device computes in the host's memory */
-    ig_expert_lane *expert_lane; /* with a lane, of a model whose experts have to share the device's memory */
-    uint64_t copied_bytes;       /* of the files; 0: they are mapped */
-    uint64_t copied_hash[2];     /* ig_model_hash_weights() of what was copied, parts of which leave memory then */
-    const char *_Atomic changed; /* path of a mapped file that has */
-    uint64_t identity;           /* ig_model_identity_of() */
-    uint64_t adapters_hash[2];   /* of what is added to its weights; 0: nothing is */
-    ig_adapter *adapters;        /* [n_adapters] with copies of the paths */
+    ig_weight_stream *stream;      /* NULL: weights are mapped or copied */
+    ig_expert_cache *experts;      /* with a stream, of a model that has some */
+    ig_weight_lane *lane;          /* NULL: the device computes in the host's memory */
+    ig_expert_lane *expert_lane;   /* with a lane, of a model whose experts have to share the device's memory */
+    uint64_t copied_bytes;         /* of the files; 0: they are mapped */
+    uint64_t copied_hash[2];       /* ig_model_hash_weights() of what was copied, parts of which leave memory then */
+    const char *_Atomic changed;   /* path of a mapped file that has */
+    uint64_t identity;             /* ig_model_identity_of() */
+    uint64_t adapters_hash[2];     /* of what is added to its weights where nobody says otherwise; 0: nothing is */
+    uint64_t all_adapters_hash[2]; /* of all that can be */
+    ig_adapter *adapters;          /* [n_adapters] with copies of the paths */
     int n_adapters;
     bool has_weights;
     ig_config config;

@@ -178,7 +178,7 @@ def test_what_is_refused(program, gpt_oss, tmp_path):
     assert b"'general.type' is 'adapter', not a model" in asked("-m", lora)
     assert b"'general.type' is '', must be 'adapter'" in asked("-m", model, "--lora", model)
     status, _, err = program("serve", "-m", model, "--enable-lora", "--lora-modules", f"mine={lora}")
-    assert status == 2 and b"--lora FILE adds an adapter for all requests" in err
+    assert status == 2 and b"--lora NAME=FILE adds an adapter" in err
     assert b"no such file" in asked("-m", model, "--lora", tmp_path / "none").lower()
     assert b"a name is empty" in asked("-m", model, "--lora", f"{lora},")
     assert b"adapter_config.json" in asked("-m", model, "--lora", tmp_path)
@@ -331,3 +331,24 @@ def test_stored_tokens_are_not_shared_with_others(program, tmp_path):
         assert [program(*args, *store, *more)[1] for more in ([], lora)] == alone
     half = [*lora[:1], f"{lora[1]}:0.5"]
     assert program(*args, *store, *half)[1] == program(*args, *half)[1]
+
+
+def test_one_that_nobody_takes(program, tmp_path):
+    """With a scale of 0 the model is the model: its stored prompts and sketches serve."""
+    if not os.path.exists(LLAMA):
+        pytest.skip("no tiny models")
+    model, adapter = make_model(tmp_path / "model"), os.path.join(LLAMA, "adapter")
+    text = tmp_path / "text"
+    text.write_text("a long text of many words " * 200)
+    status, _, err = program("prepare", "-m", model, "--text", text, "-c", 512, "-o", tmp_path / "sketch")
+    assert status == 0, err
+    args = ["run", "-m", model, "--raw", "-p", "a long text " * 30, "-n", 8, "--temp", 0, "-c", 512, "--kv-sketch",
+            tmp_path / "sketch", "--kv-store", tmp_path / "store", "--json"]
+    status, first, err = program(*args)
+    assert status == 0, err
+    status, second, err = program(*args, "--lora", f"{adapter}:0")
+    assert status == 0, err
+    first, second = (json.loads(out) for out in (first, second))
+    assert first["text"] == second["text"] and second["tokens_stored"] > 0 == first["tokens_stored"]
+    status, _, err = program(*args, "--lora", adapter)
+    assert status == 1 and b"prepared for another model" in err

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapters by request: an answer is that of a server whose model has just what the request takes."""
+import json
 import os
+import shutil
 import threading
 
 import pytest
@@ -67,6 +69,21 @@ def test_what_others_take(adapted):
     assert [a["scale"] for a in adapted.ask("/lora-adapters")[1]] == [1, 0, 0]  # all of a list, or nothing
     assert adapted.ask("/lora-adapters", [])[0] == 200
     assert answer(adapted) == plain
+
+
+def test_stored_prompts(program, served, tmp_path):  # noqa: F811
+    """Of two adapters that are called the same, one after the other, each has its own; and the model has its own."""
+    if not os.path.exists(ADAPTER):
+        pytest.skip("no tiny models")
+    other = shutil.copytree(ADAPTER, tmp_path / "other")
+    config = json.loads((other / "adapter_config.json").read_text())
+    (other / "adapter_config.json").write_text(json.dumps({**config, "lora_alpha": 3 * config["lora_alpha"]}))
+    found = {}
+    for adapter in (ADAPTER, other, ADAPTER, other):
+        with Server(program, served, "-c", 1024, "--lora", f"it={adapter}:0", "--kv-store", tmp_path / "store") as s:
+            texts = [answer(s, **more) for more in ({}, {"model": "it"}, {"lora": take(-1)})]
+            assert found.setdefault(adapter, texts) == texts
+    assert found[ADAPTER][0] == found[other][0] and found[ADAPTER][1] != found[other][1] != found[other][2]
 
 
 def test_names(adapted):
