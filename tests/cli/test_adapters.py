@@ -351,4 +351,4 @@ def test_one_that_nobody_takes(program, tmp_path):
     first, second = (json.loads(out) for out in (first, second))
     assert first["text"] == second["text"] and second["tokens_stored"] > 0 == first["tokens_stored"]
     status, _, err = program(*args, "--lora", adapter)
-    assert status == 1 and b"prepared for another model" in err
+    assert status == 2 and b"prepared for another model" in err
