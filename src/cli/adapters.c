@@ -33,8 +33,8 @@ static int add(ig_cli_adapters *a, const ig_cli_options *o, const char *text, si
     if (list) a->list = list;
     char *path = list ? strndup(text, length) : NULL;
     if (!path) return ig_cli_complain(o, "out of memory for a list of adapters");
-    double scale = o->lora_waits ? (take_scale(path), 0) : take_scale(path);
-    a->list[a->n++] = (ig_adapter){.path = path, .scale = scale, .name = take_name(path)};
+    double scale = take_scale(path);
+    a->list[a->n++] = (ig_adapter){.path = path, .scale = o->lora_waits ? 0 : scale, .name = take_name(path)};
     if (*path) return IG_EXIT_OK;
     ig_cli_complain(o, "--lora: a name is empty");
     return IG_EXIT_USAGE;
