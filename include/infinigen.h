@@ -860,14 +860,13 @@ typedef struct ig_scheduler ig_scheduler;
 typedef struct ig_request ig_request;
 
 typedef struct ig_scheduler_options {
-    ig_session_options
-        session;          /* of the ig_cache that the scheduler opens, and of requests that ask for nothing else.
-                             cache.memory.n_sessions are answered at the same time, 0 (default): 4; `shared` and
-                             `progress` must be NULL. Names, paths and adapter_scales last as long as the scheduler */
-    int n_queue;          /* most requests that wait, 1..65536, of one owner other than 0 seven eighths of them.
-                             Default 512 */
-    double piece_seconds; /* how long a piece of a prompt may keep running answers waiting, about, if that is more
-                             than a token of each of them takes: 0.001..60. Default 0.025 */
+    ig_session_options session; /* of the ig_cache that the scheduler opens, and of requests that ask for nothing else.
+                                   cache.memory.n_sessions are answered at the same time, 0 (default): 4; `shared` and
+                                   `progress` must be NULL. Names, paths, scales last as long as the scheduler */
+    int n_queue;                /* most requests that wait, 1..65536, of one owner other than 0 seven eighths of them.
+                                   Default 512 */
+    double piece_seconds;       /* how long a piece of a prompt may keep running answers waiting, about, if that is more
+                                   than a token of each of them takes: 0.001..60. Default 0.025 */
 } ig_scheduler_options;
 
 /* A token and the natural logarithm of its probability, before bias, penalties and temperature; in an answer what the
