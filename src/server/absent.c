@@ -39,10 +39,7 @@ static const absent_field absent[] = {
     {"chat_template", JSON_STRING, NULL},
     {"continue_final_message", JSON_FALSE, NULL},
     {"documents", JSON_ARRAY, NULL},
-    {"skip_special_tokens", JSON_TRUE, NULL},
     {"spaces_between_special_tokens", JSON_TRUE, NULL},
-    {"return_token_ids", JSON_FALSE, NULL},
-    {"return_tokens", JSON_FALSE, NULL},
     {"post_sampling_probs", JSON_FALSE, NULL},
     /* other than text */
     {"audio", JSON_OBJECT, NULL},

@@ -491,7 +491,7 @@ static bool make_grammar(ig_exchange *x) {
 bool ig_exchange_constrain(ig_exchange *x) {
     const ig_tool_format *f = x->call->server->tool_format;
     const ig_thought_marks *m = x->thoughts;
-    x->ask.generate.special = x->has_channels || (x->tools.list && f->has_controls) ||
+    x->ask.generate.special = x->shows_special || x->has_channels || (x->tools.list && f->has_controls) ||
                               (x->stage != IG_THOUGHTS_OVER && ig_mark_has_controls(x->call->server->o->model, m->end));
     x->tools.is_single |= !f->has_lists; /* the template would refuse several when they come back */
     return (!has_calls(x) && (!x->grammar || x->stage == IG_THOUGHTS_OVER)) || make_grammar(x);

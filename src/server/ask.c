@@ -49,6 +49,9 @@ static const char *const known_by_all[] = {"model",
                                            "logit_bias",
                                            "logprobs",
                                            "return_tokens_as_token_ids",
+                                           "return_token_ids",
+                                           "return_tokens",
+                                           "skip_special_tokens",
                                            "ignore_eos",
                                            "min_tokens",
                                            "stop_token_ids",
@@ -344,6 +347,16 @@ static bool read_logprobs(ig_exchange *x) {
     return true;
 }
 
+/* As vLLM and llama-server ask for them. */
+static bool read_tokens(ig_exchange *x) {
+    bool skips_special = true;
+    bool ok = ig_field_bool(x->call, x->body, "return_tokens", &x->returns_ids) &&
+              ig_field_bool(x->call, x->body, "return_token_ids", &x->returns_ids) &&
+              ig_field_bool(x->call, x->body, "skip_special_tokens", &skips_special);
+    x->shows_special = x->ask.generate.special = !skips_special;
+    return ok;
+}
+
 static bool read_stream(ig_exchange *x) {
     static const char *const known[] = {"include_usage", "continuous_usage_stats", NULL};
     const json_t *o = ig_field(x->body, "stream_options");
@@ -416,7 +429,7 @@ bool ig_exchange_read(ig_exchange *x) {
     if (x->api->is_native && n != 1) return ig_refuse(x->call, 400, "n", "n other than 1 is not supported here");
     return check_absent(x) &&
            (x->api->is_chat || x->api->is_native || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
-           ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_length(x) &&
-           read_ends(x) && read_prediction(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) &&
-           read_logprobs(x) && read_cache(x) && ig_exchange_read_form(x) && read_chat(x);
+           ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_tokens(x) &&
+           read_length(x) && read_ends(x) && read_prediction(x) && read_stream(x) && read_sampler(x) && read_bias(x) &&
+           read_stops(x) && read_logprobs(x) && read_cache(x) && ig_exchange_read_form(x) && read_chat(x);
 }

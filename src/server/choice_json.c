@@ -110,6 +110,24 @@ json_t *ig_choice_logprobs(ig_choice *k, size_t n) {
     return k->exchange->api->is_chat ? chat_logprobs(k, n) : legacy_logprobs(k, n);
 }
 
+static json_t *list_ids(const int32_t *ids, size_t n) {
+    json_t *list = json_array();
+    bool ok = true;
+    for (size_t i = 0; i < n; i++) ok &= json_array_append_new(list, json_integer(ids[i])) == 0;
+    return whole(ok, list);
+}
+
+json_t *ig_choice_new_ids(ig_choice *k) {
+    json_t *list = list_ids(k->ids + k->n_ids_sent, k->n_ids - k->n_ids_sent);
+    k->n_ids_sent = k->n_ids;
+    return list;
+}
+
+json_t *ig_choice_prompt_ids(const ig_choice *k) {
+    const ig_prompt *p = &k->exchange->prompts[k->prompt];
+    return list_ids(p->ids, (size_t)p->n_ids);
+}
+
 /* ---- numbers -------------------------------------------------------------------------------------- */
 
 const char *ig_choice_finish(const ig_choice *k) {
@@ -212,13 +230,15 @@ static json_t *message_json(ig_choice *k) {
 }
 
 static json_t *choice_json(ig_choice *k, size_t i) {
+    const ig_exchange *x = k->exchange;
     json_t *logprobs = ig_choice_logprobs(k, k->n_tokens);
-    if (!k->exchange->api->is_chat)
-        return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)i, "text", whole_text(k), "logprobs", logprobs,
-                         "finish_reason", ig_choice_finish(k));
-    json_t *message = message_json(k); /* which counts the calls */
-    return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)i, "message", message, "logprobs", logprobs, "finish_reason",
-                     ig_choice_finish(k));
+    json_t *text = x->api->is_chat ? message_json(k) : whole_text(k); /* a message's calls are counted */
+    json_t *out = json_pack("{s:i, s:o, s:o, s:s}", "index", (int)i, x->api->is_chat ? "message" : "text", text,
+                            "logprobs", logprobs, "finish_reason", ig_choice_finish(k));
+    bool ok = !x->returns_ids || json_object_set_new(out, "token_ids", ig_choice_new_ids(k)) == 0;
+    if (x->returns_ids && !x->api->is_chat)
+        ok &= json_object_set_new(out, "prompt_token_ids", ig_choice_prompt_ids(k)) == 0;
+    return whole(ok, out);
 }
 
 json_t *ig_exchange_json(ig_exchange *x) {
@@ -226,6 +246,8 @@ json_t *ig_exchange_json(ig_exchange *x) {
     bool ok = true;
     for (size_t i = 0; i < x->n_choices; i++) ok &= json_array_append_new(choices, choice_json(&x->choices[i], i)) == 0;
     ok &= json_object_set_new(out, "choices", choices) == 0;
+    if (x->returns_ids && x->api->is_chat)
+        ok &= json_object_set_new(out, "prompt_token_ids", ig_choice_prompt_ids(&x->choices[0])) == 0;
     ok &= json_object_set_new(out, "usage", ig_exchange_usage(x)) == 0;
     ok &= json_object_set_new(out, "timings", ig_choice_timings(&x->choices[0])) == 0;
     ok &= json_object_set_new(out, "infinigen", ig_choice_cost(&x->choices[0])) == 0;

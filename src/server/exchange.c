@@ -154,6 +154,7 @@ void ig_exchange_close(ig_exchange *x) {
         if (x->is_submitted) ig_request_close(x->requests[i]);
         free(x->choices[i].text);
         free(x->choices[i].tokens);
+        free(x->choices[i].ids);
     }
     for (size_t i = 0; i < x->n_prompts; i++) {
         free(x->prompts[i].ids);
@@ -234,6 +235,16 @@ static void note_times(ig_choice *k) {
     k->last_token = now;
 }
 
+static void note_id(ig_choice *k, int32_t id) {
+    ig_exchange *x = k->exchange;
+    pthread_mutex_lock(&x->lock);
+    void *to = k->ids;
+    k->has_failed |= !make_room(&to, k->n_ids, &k->cap_ids, 1, sizeof *k->ids);
+    k->ids = to;
+    if (!k->has_failed) k->ids[k->n_ids++] = id;
+    pthread_mutex_unlock(&x->lock);
+}
+
 static void on_token(void *user, const ig_request_token *t) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
@@ -243,6 +254,7 @@ static void on_token(void *user, const ig_request_token *t) {
         pthread_mutex_unlock(&x->lock);
         note_times(k);
     }
+    if (!t->is_prompt && x->returns_ids) note_id(k, t->token.id);
     /* An end token counts where tokens of the prompt do: who scores texts wants exactly one after them. */
     if (x->n_top < 0 || (t->is_end && !x->is_echo)) return;
     pthread_mutex_lock(&x->lock);
@@ -338,16 +350,21 @@ static size_t most_listed(const ig_exchange *x, const ig_prompt *p) {
 }
 
 /* False, and refused, where more could come than a reply may list. */
-static bool check_scores(ig_exchange *x) {
-    size_t n = 0;
-    for (size_t i = 0; i < x->n_prompts && x->n_top >= 0; i++)
-        n += most_listed(x, &x->prompts[i]) + (x->is_echo ? (size_t)x->prompts[i].n_ids : 0);
-    n *= (size_t)x->n * (size_t)(1 + x->n_top);
-    if (n <= IG_SERVER_NODES_MAX) return true;
-    return ig_refuse(x->call, 400, "logprobs",
-                     "up to %zu scores of tokens of prompts and answers are too much for a reply: at most %d; a "
-                     "smaller max_tokens or top_logprobs makes fewer, and a stream has no limit for answers",
-                     n, IG_SERVER_NODES_MAX);
+static bool check_lists(ig_exchange *x) {
+    size_t n_scores = 0, n_ids = 0;
+    for (size_t i = 0; i < x->n_prompts; i++) {
+        const ig_prompt *p = &x->prompts[i];
+        n_scores += most_listed(x, p) + (x->is_echo ? (size_t)p->n_ids : 0);
+        n_ids += most_listed(x, p) + (x->is_stream ? 0 : (size_t)p->n_ids);
+    }
+    n_scores *= (size_t)x->n * (size_t)(1 + x->n_top); /* n_top -1: there are none */
+    n_ids *= x->returns_ids ? (size_t)x->n : 0;
+    if (n_scores + n_ids <= IG_SERVER_NODES_MAX) return true;
+    return ig_refuse(
+        x->call, 400, x->n_top >= 0 ? "logprobs" : "return_token_ids",
+        "up to %zu scores and ids of tokens of prompts and answers are too much for a reply: at most %d; a "
+        "smaller max_tokens or top_logprobs makes fewer, and a stream has no limit for answers",
+        n_scores + n_ids, IG_SERVER_NODES_MAX);
 }
 
 /* Hands it over; false: refused. */
@@ -357,7 +374,7 @@ static bool submit(ig_exchange *x) {
     ig_error err = {0};
     if (n > (size_t)most)
         return ig_refuse(x->call, 400, x->n > 1 ? "n" : "prompt", "%zu choices at once: at most %d may wait", n, most);
-    if (!check_scores(x)) return false;
+    if (!check_lists(x)) return false;
     if (x->grammar && strlen(x->grammar) > FORMS_BYTES_MAX / n)
         return ig_refuse(x->call, 400, NULL, "a form of %zu bytes for each of %zu choices is too much",
                          strlen(x->grammar), n);

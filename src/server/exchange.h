@@ -99,6 +99,8 @@ typedef struct ig_choice {
     size_t n_echo; /* the prompt's */
     ig_token_record *tokens;
     size_t n_tokens, cap_tokens, n_tokens_sent;
+    int32_t *ids; /* of the answer's tokens, the last one too that ends it, if they are to be returned */
+    size_t n_ids, cap_ids, n_ids_sent;
     size_t n_characters; /* of the tokens sent, for text_offset */
     bool has_begun;      /* its first chunk was sent */
     bool has_ended, is_told;
@@ -142,6 +144,7 @@ typedef struct ig_exchange {
     json_t *given;   /* the body as it came; `body` is what it asks of a chat, if it is translated */
     bool only_reads; /* no answer is wanted: the token that is made nevertheless is not told */
     bool is_stream, has_usage, has_running_usage, is_echo, names_tokens;
+    bool returns_ids, shows_special;
     int n_top;           /* -1: no logprobs */
     int n;               /* choices of a prompt */
     double most_seconds; /* from the first token on, for an answer that has come to its second line; 0: no limit */
@@ -217,6 +220,9 @@ json_t *ig_choice_cost(const ig_choice *k);
 const char *ig_choice_finish(const ig_choice *k);
 /* n tokens from n_tokens_sent on as logprobs of this kind of reply; null if they are not wanted. */
 json_t *ig_choice_logprobs(ig_choice *k, size_t n);
+/* Ids of the tokens that have come since the last call; and of its prompt's. */
+json_t *ig_choice_new_ids(ig_choice *k);
+json_t *ig_choice_prompt_ids(const ig_choice *k);
 /* All of it, after the end. */
 json_t *ig_exchange_json(ig_exchange *x);
 void ig_exchange_stream(ig_exchange *x);

@@ -64,6 +64,7 @@ static json_t *reply(ig_exchange *x) {
                   n_tokens, "tokens_evaluated", r->n_prompt, "tokens_cached", r->n_prompt + n_tokens, "truncated", 0,
                   "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k),
                   "infinigen", ig_choice_cost(k));
+    if (out && x->returns_ids) json_object_set_new(out, "tokens", x->only_reads ? json_array() : ig_choice_new_ids(k));
     return with_scores(out, x->only_reads ? json_null() : ig_choice_logprobs(k, k->n_tokens - k->n_tokens_sent));
 }
 
@@ -75,8 +76,9 @@ static bool tell(ig_exchange *x, json_t *choice) {
     else if (!x->only_reads && (json_string_length(text) || json_array_size(scores)))
         ok = ig_stream_event(
             x, NULL,
-            with_scores(json_pack("{s:i, s:O, s:b, s:i, s:i}", "index", 0, "content", text, "stop", 0,
-                                  "tokens_predicted", x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids),
+            with_scores(json_pack("{s:i, s:O, s:O*, s:b, s:i, s:i}", "index", 0, "content", text, "tokens",
+                                  json_object_get(choice, "token_ids"), "stop", 0, "tokens_predicted",
+                                  x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids),
                         json_incref(scores)));
     json_decref(choice);
     return ok;

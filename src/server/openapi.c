@@ -68,7 +68,7 @@ static const char sampling[] =
     ",\"min_tokens\":" WHOLE("0", "2147483647") ",\"stop_token_ids\":{\"type\":[\"array\",\"null\"],"
     "\"maxItems\":1024,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}}"
     ",\"include_stop_str_in_output\":" BOOL ",\"n_predict\":" WHOLE("-1", "2147483647") ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"max_completion_tokens\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{\"include_usage\":" BOOL
-    ",\"continuous_usage_stats\":" BOOL "}" OTHERS ",\"return_tokens_as_token_ids\":" BOOL ",\"cache_salt\":" TEXT ",\"lora\":{\"oneOf\":[" SCHEMA("Adapters") ",{\"type\":\"null\"}]}"
+    ",\"continuous_usage_stats\":" BOOL "}" OTHERS ",\"return_tokens_as_token_ids\":" BOOL ",\"return_token_ids\":" BOOL ",\"return_tokens\":" BOOL ",\"skip_special_tokens\":" BOOL ",\"cache_salt\":" TEXT ",\"lora\":{\"oneOf\":[" SCHEMA("Adapters") ",{\"type\":\"null\"}]}"
     ",\"response_format\":{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],\"properties\":{\"type\":{\"enum\":"
     "[\"text\",\"json_object\",\"json_schema\"]},\"schema\":" OBJECT ",\"json_schema\":" OBJECT "}" OTHERS
     ",\"grammar\":" TEXT ",\"json_schema\":" OBJECT ",\"guided_grammar\":" TEXT

@@ -54,6 +54,8 @@ bool ig_stream_event(ig_exchange *x, const char *name, json_t *value) {
 static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
     if (x->api->tell) return x->api->tell(x, choice);
     json_t *chunk = ig_exchange_head(x, x->api->chunk);
+    if (x->returns_ids && x->api->is_chat && !x->choices[0].has_begun)
+        json_object_set_new(chunk, "prompt_token_ids", ig_choice_prompt_ids(&x->choices[0]));
     json_t *choices = json_array();
     if (choice) json_array_append_new(choices, choice);
     json_object_set_new(chunk, "choices", choices);
@@ -73,14 +75,19 @@ static bool add_delta(ig_exchange *x, json_t *choice, const ig_choice *last) {
     return choice && add_chunk(x, choice, last);
 }
 
-static json_t *end_delta(json_t *one, json_t *logprobs, const char *finish) {
+static json_t *end_delta(ig_choice *k, json_t *one, json_t *logprobs, const char *finish) {
+    if (k->exchange->returns_ids) {
+        if (!k->n_ids_sent && !k->exchange->api->is_chat)
+            json_object_set_new(one, "prompt_token_ids", ig_choice_prompt_ids(k));
+        json_object_set_new(one, "token_ids", ig_choice_new_ids(k));
+    }
     json_object_set_new(one, "logprobs", logprobs);
     json_object_set_new(one, "finish_reason", finish ? json_string(finish) : json_null());
     return one;
 }
 
 /* The first one of a chat tells the role. */
-static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, json_t *logprobs, const char *finish) {
+static json_t *delta(ig_choice *k, size_t i, const char *text, size_t n, json_t *logprobs, const char *finish) {
     json_t *one;
     if (!k->exchange->api->is_chat)
         one = json_pack("{s:i, s:o}", "index", (int)i, "text", ig_text_stringn(text, n));
@@ -88,7 +95,7 @@ static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, j
         one = json_pack("{s:i, s:{s:s, s:s}}", "index", (int)i, "delta", "role", "assistant", "content", "");
     else
         one = json_pack("{s:i, s:{}}", "index", (int)i, "delta");
-    return end_delta(one, logprobs, finish);
+    return end_delta(k, one, logprobs, finish);
 }
 
 /* What a stream tells of a call: all that is known of it at first, then its arguments piece by piece. Takes p->call. */
@@ -101,11 +108,11 @@ static json_t *call_delta(const ig_choice *k, const ig_part *p) {
 }
 
 /* Takes p->call. */
-static json_t *part_delta(const ig_choice *k, size_t i, const ig_part *p, json_t *logprobs) {
+static json_t *part_delta(ig_choice *k, size_t i, const ig_part *p, json_t *logprobs) {
     bool is_call = p->kind == IG_PART_CALL || p->kind == IG_PART_ARGUMENTS;
     json_t *value = is_call ? call_delta(k, p) : ig_text_stringn(k->text + p->at, p->n);
     const char *name = is_call ? "tool_calls" : p->kind == IG_PART_TEXT ? "content" : "reasoning_content";
-    return end_delta(json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", name, value), logprobs, NULL);
+    return end_delta(k, json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", name, value), logprobs, NULL);
 }
 
 /* Bytes of the text that a stream can send: whole characters, of which the prompt may have begun one. */

@@ -379,6 +379,53 @@ def test_logprobs(server):
     assert all(t.startswith("token_id:") for t in named["tokens"])
 
 
+def test_ids_of_tokens(server):
+    """As vLLM returns them, and llama-server; the last one too that ends an answer."""
+    prompt = server.ask("/tokenize", {"content": "abc"})[1]["tokens"]
+    body = {"prompt": "abc", "max_tokens": 6, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    named = server.ask(TEXT, {**body, "logprobs": 0, "return_tokens_as_token_ids": True})[1]["choices"][0]
+    wanted = [int(t.split(":")[1]) for t in named["logprobs"]["tokens"]]
+    assert named["token_ids"] == wanted and len(wanted) == 6 and named["prompt_token_ids"] == prompt
+    events = server.events(TEXT, {**body, "n": 2})
+    for i in range(2):
+        parts = [c for e in events for c in e["choices"] if c["index"] == i]
+        assert sum((c["token_ids"] for c in parts), []) == wanted
+        assert [c["prompt_token_ids"] for c in parts if "prompt_token_ids" in c] == [prompt]
+    end = server.ask("/detokenize", {"tokens": [2]})[1]["content"]
+    chat = {"messages": user("ab"), "max_tokens": 5, "temperature": 0, "return_token_ids": True, "logit_bias": {"2": 100}}
+    reply = server.ask(CHAT, chat)[1]
+    assert reply["choices"][0]["token_ids"] == [2] and reply["choices"][0]["message"]["content"] == "", end
+    rendered = server.ask("/tokenize", {"messages": user("ab")})[1]["tokens"]
+    assert reply["prompt_token_ids"] == rendered and reply["usage"]["prompt_tokens"] == len(rendered)
+    events = server.events(CHAT, chat)
+    assert [e["prompt_token_ids"] for e in events if "prompt_token_ids" in e] == [rendered]
+    assert sum((c["token_ids"] for e in events for c in e["choices"]), []) == [2]
+    native = {"prompt": "abc", "n_predict": 6, "temperature": 0, "ignore_eos": True, "return_tokens": True}
+    assert server.ask("/completion", native)[1]["tokens"] == wanted
+    events = server.native_events("/completion", native)
+    assert sum((e["tokens"] for e in events), []) == wanted
+    assert "tokens" not in server.ask("/completion", {**native, "return_tokens": False})[1]
+    status, reply, _ = server.ask(TEXT, {**body, "max_tokens": 2000, "prompt": [[5] * 40] * 128, "logprobs": 3})
+    assert status == 400 and "1285120 scores and ids" in reply["error"]["message"], reply
+
+
+def check_special_tokens(server):
+    body = {"prompt": "abc", "max_tokens": 2, "temperature": 0, "ignore_eos": True, "logit_bias": {"1": 100}}
+    plain, shown = (server.ask(TEXT, {**body, "skip_special_tokens": skips})[1]["choices"][0]["text"]
+                    for skips in (True, False))
+    assert (plain, shown) == ("", "<s><s>")
+    chat = {"messages": user("ab"), **{k: v for k, v in body.items() if k != "prompt"}, "skip_special_tokens": False}
+    assert server.ask(CHAT, chat)[1]["choices"][0]["message"]["content"] == "<s><s>"
+
+
+def test_special_tokens_in_the_text(program, served):
+    path = served / "tokenizer_config.json"
+    special = {"1": {"content": "<s>", "special": True}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "added_tokens_decoder": special}))
+    with Server(program, served, "-c", 256) as server:
+        check_special_tokens(server)
+
+
 def test_many_scores(server):
     """A stream lists those of a long prompt in parts; more than a reply can hold are refused."""
     body = {"prompt": words(300, 8), "max_tokens": 3, "temperature": 0, "logprobs": 2, "echo": True, "n": 2}
@@ -401,7 +448,7 @@ def test_scores_of_answers_are_limited(program, served):
         body = {"prompt": "a", "max_tokens": 12000, "n": 16, "logprobs": 20}
         status, reply, _ = s.ask(TEXT, body)
         assert status == 400 and reply["error"]["param"] == "logprobs"
-        assert re.search(r"\b4032000 scores .* too much for a reply: at most 1048576; ", reply["error"]["message"])
+        assert re.search(r"\b4032000 scores and ids .* too much for a reply: at most 1048576; ", reply["error"]["message"])
         chat = {"messages": user("a"), "logprobs": True, "top_logprobs": 20, "n": 16}
         assert "too much for a reply" in s.ask(CHAT, chat)[1]["error"]["message"]  # all of the context, as nothing else is said
         end = {str(t): 100 for t in s.ask("/tokenize", {"content": "Q"})[1]["tokens"]}

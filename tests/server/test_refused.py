@@ -105,8 +105,7 @@ ABSENT = [
     ("prompt_logprobs", 1, None), ("truncate_prompt_tokens", 5, None), ("logits_processors", ["x"], []),
     ("allowed_token_ids", [1], []), ("bad_words", ["x"], []), ("mirostat", 2, 0), ("tfs_z", 0.8, 1),
     ("n_probs", 3, 0), ("chat_template", "{{ x }}", None), ("image_data", [{}], []),
-    ("skip_special_tokens", False, True), ("spaces_between_special_tokens", False, True), ("return_token_ids", True, False),
-    ("return_tokens", True, False), ("post_sampling_probs", True, False), ("add_special_tokens", False, True),
+    ("spaces_between_special_tokens", False, True), ("post_sampling_probs", True, False), ("add_special_tokens", False, True),
 ]
 
 
