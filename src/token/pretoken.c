@@ -51,6 +51,22 @@
     "*|\\p{N}|"                                                                         \
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
+#define BAILING                                                                                                 \
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|" \
+    "\\s+(?!\\S)|\\s+"
+/* Words of K-EXAONE go on behind single blanks; nothing of them is ever given back. */
+#define PHRASES                                                                                                \
+    FOLDED                                                                                                     \
+    "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|" \
+    "\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"
+/* UPPER and LOWER without Chinese characters, as what is neither these nor anything else. */
+#define UPPER_BUT_HAN "[^\\p{sc:Han}\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
+#define LOWER_BUT_HAN "[^\\p{sc:Han}\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
+#define KIMI                                                                         \
+    "\\p{sc:Han}+|[^\\r\\n\\p{L}\\p{N}]?" UPPER_BUT_HAN "*" LOWER_BUT_HAN "+" FOLDED \
+    "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER_BUT_HAN "+" LOWER_BUT_HAN "*" FOLDED            \
+    "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 /* Letters of bicameral alphabets, as the tokenizers of DeepSeek list them, and Chinese, Japanese and Korean. */
 #define CASED                                                                                     \
     "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-Ֆ"    \
@@ -82,15 +98,19 @@ static const struct known {
     {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", IGNORE_MERGES | ADD_BOS, {LLAMA3}},
     {"dbrx smaug-bpe chatglm-bpe", 0, {LLAMA3}},
     {"glm4 glm5", IGNORE_MERGES, {LLAMA3}},
-    {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen solar-open", 0, {QWEN2}},
+    {"minicpm5", IGNORE_MERGES, {"\\p{N}{1,3}", LLAMA3}},
+    {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen solar-open grok-2", 0, {QWEN2}},
     {"qwen35", 0, {QWEN35}},
     {"deepseek-coder", 0, {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", EAST_ASIAN, "\\p{N}"}},
     {"deepseek-llm",
      0,
      {"[\r\n]", "\\s?[" CASED "]+", "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$", EAST_ASIAN, "\\p{N}+"}},
     {"afmoe", 0, {DIGITS_FROM_END, ASIAN, DEEPSEEK3}},
-    {"deepseek-v3 hunyuan-dense", 0, {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}},
+    {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0, {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}},
     {"seed-coder", 0, {SEED_CODER}},
+    {"bailingmoe bailingmoe2 llada-moe", 0, {BAILING}},
+    {"exaone-moe", 0, {PHRASES}},
+    {"kimi-k2", 0, {KIMI}},
     {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {GPT4O}},
     {"tiny_aya cohere2moe", 0, {DIGITS_OF_WORDS, GPT4O}},
     {"tekken", IGNORE_MERGES | ADD_BOS, {TEKKEN}},

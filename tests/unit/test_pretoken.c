@@ -76,6 +76,14 @@ static void test_known(void **state) {
         {"tiny_aya", "1234567 x12 1234b5 123456!", "1|234|567| x|12| |123|4|b|5| |123|456|!"},
         {"cohere2moe", "12_3456 1.23456 \xef\xbc\x91\xef\xbc\x92\xef\xbc\x93\xef\xbc\x94 12\xc3\xa9",
          "12|_|3|456| |1|.|23|456| |\xef\xbc\x91|\xef\xbc\x92\xef\xbc\x93\xef\xbc\x94| |12|\xc3\xa9"},
+        {"bailingmoe2", "It'S 'LLx \n\n  a,b 12", "It|'S| '|LLx| \n\n| | a|,b| |1|2"},
+        {"exaone-moe", "a b  c d'll x/\n\n 12", "a b| | c d|'ll| x|/\n|\n| |1|2"},
+        {"kimi-k2",
+         "It's A\xe4\xb8\xad"
+         "b\xe3\x80\x85 1234.\n x",
+         "It's| A|\xe4\xb8\xad|b|\xe3\x80\x85| |123|4|.\n| x"},
+        {"grok-2", "it'S 123", "it|'S| |1|2|3"},
+        {"minicpm5", "a  1234 x", "a|  |123|4| x"},
         {"tekken", "camelCase HTTPServer x/y", "camel|Case| HTTPServer| x|/y"},
         {"default", "a=b 12345 c", "a|=|b| |123|45| c"},
         {"deepseek-llm", "It's  x+y 123a.\n z  ", "It|'|s| | x|+|y| |123|a|.|\n| z|  "},
@@ -103,9 +111,10 @@ static void test_unknown_name(void **state) {
 /* Random Unicode text loses nothing under any known expression. */
 static void test_nothing_lost(void **state) {
     (void)state;
-    static const char *const names[] = {"gpt-2",  "smollm",  "llama-bpe",  "qwen2",        "tekken",
-                                        "gpt-4o", "falcon",  "default",    "deepseek-v3",  "qwen35",
-                                        "afmoe",  "mellum2", "seed-coder", "deepseek-llm", "tiny_aya"};
+    static const char *const names[] = {"gpt-2",      "smollm",     "llama-bpe",  "qwen2",        "tekken",
+                                        "gpt-4o",     "falcon",     "default",    "deepseek-v3",  "qwen35",
+                                        "afmoe",      "mellum2",    "seed-coder", "deepseek-llm", "tiny_aya",
+                                        "bailingmoe", "exaone-moe", "kimi-k2"};
     static const uint32_t bases[] = {0, 0x20, 0x41, 0x80, 0x300, 0x2000, 0x3000, 0x4e00, 0x1f600};
     ig_random random = {1};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
