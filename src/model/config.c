@@ -107,7 +107,17 @@ static ig_status check_local_heads(const ig_config *c, const ig_config_names *na
     return IG_OK;
 }
 
-/* Of heads that make keys and values of a latent, and of groups of experts. */
+/* Of experts that are chosen from the best groups. */
+static ig_status check_groups(const ig_config *c, const ig_config_names *names, ig_error *err) {
+    if (c->n_expert_groups < 2) return IG_OK;
+    if (c->n_experts % c->n_expert_groups || c->n_groups_used < 1 ||
+        c->n_experts_used > c->n_experts / c->n_expert_groups * c->n_groups_used)
+        return ig_fail(err, IG_E_FORMAT, "%s: %d of %d experts cannot be chosen from %d of %d groups", names->path,
+                       c->n_experts_used, c->n_experts, c->n_groups_used, c->n_expert_groups);
+    return IG_OK;
+}
+
+/* Of heads that make keys and values of a latent. */
 static ig_status check_latent(const ig_config *c, const ig_config_names *names, ig_error *err) {
     const ig_latent_shape *s = &c->latent;
     if (s->kv_rank % 16 || s->value_dim % 16 || s->key_dim % 8 || c->n_rot % 8)
@@ -119,11 +129,6 @@ static ig_status check_latent(const ig_config *c, const ig_config_names *names, 
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: a latent of %d with %d that rotate: %d together, at most %d are supported", names->path,
                        s->kv_rank, c->n_rot, c->head_dim, IG_KV_DIMS);
-    if (c->n_expert_groups < 2) return IG_OK;
-    if (c->n_experts % c->n_expert_groups || c->n_groups_used < 1 ||
-        c->n_experts_used > c->n_experts / c->n_expert_groups * c->n_groups_used)
-        return ig_fail(err, IG_E_FORMAT, "%s: %d of %d experts cannot be chosen from %d of %d groups", names->path,
-                       c->n_experts_used, c->n_experts, c->n_groups_used, c->n_expert_groups);
     return IG_OK;
 }
 
@@ -162,6 +167,7 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (!s) s = check_recurrence(c, names, err);
     if (!s) s = number_layers(c, names, err);
     if (!s) s = check_local_heads(c, names, err);
+    if (!s) s = check_groups(c, names, err);
     if (!s && c->latent.kv_rank) s = check_latent(c, names, err);
     if (s) return s;
     if (!c->d_embed) c->d_embed = c->d_model;

@@ -148,6 +148,8 @@ static void read_scaling(ig_section *r, ig_config *c) {
         read_linear(r, c, factor);
     else if (ig_text_is(type, "yarn"))
         read_yarn(r, c, factor);
+    else if (ig_text_is(type, "longrope") && ig_gguf_tensor(r->g, "rope_factors_long.weight"))
+        c->rope_blend = IG_BLEND_LONGROPE;
     else
         r->status =
             ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is '%.*s', only 'none', 'linear' and 'yarn' are supported",

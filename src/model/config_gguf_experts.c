@@ -122,6 +122,12 @@ void ig_section_read_later_experts(ig_section *r, ig_config *c) {
     ig_section_read_experts(r, c);
 }
 
+/* Experts are of the best groups alone. */
+void ig_section_read_groups(ig_section *r, ig_config *c) {
+    c->n_expert_groups = ig_section_count(r, "expert_group_count", c->n_experts);
+    c->n_groups_used = ig_section_count(r, "expert_group_used_count", c->n_expert_groups);
+}
+
 static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
     read_widths(r, c, n_plain);
     ig_gguf_read_sigmoid_shares(r, c);
@@ -132,6 +138,21 @@ void ig_gguf_read_glm4moe(ig_section *r, ig_config *c) {
     read_later_experts(r, c, read_n_plain(r, c));
     ig_gguf_read_no_window(r, c);
     if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
+}
+
+/* Ling and Ring 2. Experts are of the best groups, and files may hold the width of the shared part. */
+void ig_gguf_read_bailingmoe2(ig_section *r, ig_config *c) {
+    read_later_experts(r, c, read_n_plain(r, c));
+    ig_section_read_groups(r, c);
+    ig_gguf_read_no_window(r, c);
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff_shared);
+}
+
+/* DeepSeek's first mixture (16B), and Ling's. */
+void ig_gguf_read_deepseek(ig_section *r, ig_config *c) {
+    ig_section_read_later_experts(r, c);
+    ig_gguf_read_no_window(r, c);
 }
 
 /* K-EXAONE. Layers without a window do not rotate. */

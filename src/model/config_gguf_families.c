@@ -232,6 +232,14 @@ static void read_phi3(ig_section *r, ig_config *c) {
     c->rope_gain = ig_section_ranged(r, "rope.scaling.attn_factor", IG_LEAST_GAIN, IG_MAX_GAIN, 1);
 }
 
+/* MiniCPM, whose older files do not state its scales. */
+static void read_minicpm(ig_section *r, ig_config *c) {
+    ig_gguf_read_no_window(r, c);
+    c->embed_scale = ig_section_scale(r, "embedding_scale", 12);
+    c->residual_scale = ig_section_scale(r, "residual_scale", 1.4 / sqrt(c->n_layers));
+    c->logit_scale = ig_section_scale(r, "logit_scale", c->d_model / 256.0);
+}
+
 void ig_gguf_read_qwen3(ig_section *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
     ig_gguf_read_no_window(r, c);
@@ -344,6 +352,11 @@ void ig_gguf_read_cohere2(ig_section *r, ig_config *c) {
 static const ig_gguf_family families[] = {
     {"afmoe", IG_ROPE_HALF, ig_gguf_read_afmoe, {LATER_EXPERT_KEYS}},
     {"arcee", IG_ROPE_PAIRED, read_arcee, {NULL}},
+    {"bailingmoe", IG_ROPE_PAIRED, ig_gguf_read_deepseek, {LATER_EXPERT_KEYS}},
+    {"bailingmoe2",
+     IG_ROPE_HALF,
+     ig_gguf_read_bailingmoe2,
+     {LATER_EXPERT_KEYS, "expert_group_count", "expert_group_used_count", "expert_shared_feed_forward_length"}},
     {"chatglm", IG_ROPE_ADJACENT, read_chatglm, {NULL}},
     {"cohere2",
      IG_ROPE_ADJACENT,
@@ -355,6 +368,7 @@ static const ig_gguf_family families[] = {
      {LATER_EXPERT_KEYS, "attention.layer_norm_epsilon", "attention.sliding_window_pattern",
       "expert_shared_feed_forward_length", "logit_scale"}},
     {"command-r", IG_ROPE_ADJACENT, read_command_r, {"attention.layer_norm_epsilon", "logit_scale"}},
+    {"deepseek", IG_ROPE_PAIRED, ig_gguf_read_deepseek, {LATER_EXPERT_KEYS}},
     {"deepseek2", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
     {"dots1", IG_ROPE_HALF, ig_gguf_read_glm4moe, {LATER_EXPERT_KEYS}},
     {"ernie4_5", IG_ROPE_ADJACENT, ig_gguf_read_no_window, {NULL}},
@@ -363,6 +377,7 @@ static const ig_gguf_family families[] = {
      ig_gguf_read_ernie4_5_moe,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length",
       "interleave_moe_layer_step", "leading_dense_block_count"}},
+    {"exaone", IG_ROPE_HALF, ig_gguf_read_no_window, {NULL}},
     {"exaone4", IG_ROPE_HALF, read_exaone4, {"attention.sliding_window_pattern"}},
     {"exaone-moe",
      IG_ROPE_HALF,
@@ -407,6 +422,7 @@ static const ig_gguf_family families[] = {
      ig_gguf_read_hy_v3,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length",
       "expert_weights_norm", "expert_weights_scale", "nextn_predict_layers"}},
+    {"internlm2", IG_ROPE_PAIRED, ig_gguf_read_no_window, {NULL}},
     {"lfm2", IG_ROPE_HALF, read_lfm2, {"shortconv.l_cache"}},
     {"lfm2moe", IG_ROPE_HALF, read_lfm2moe, {LATER_EXPERT_KEYS, "shortconv.l_cache"}},
     {"llama", IG_ROPE_PAIRED, read_llama, {EXPERT_KEYS}},
@@ -414,6 +430,7 @@ static const ig_gguf_family families[] = {
      IG_ROPE_HALF,
      ig_gguf_read_mellum,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length", "rope.freq_base_swa"}},
+    {"minicpm", IG_ROPE_PAIRED, read_minicpm, {SCALE_KEYS}},
     {"minimax-m2",
      IG_ROPE_HALF,
      ig_gguf_read_minimax_m2,

@@ -38,8 +38,7 @@ static void read_routing(ig_section *r, ig_config *c) {
     int kind = ig_section_count(r, "expert_gating_func", SIGMOID);
     if (kind == 0) kind = ig_gguf_tensor(r->g, bias) ? SIGMOID : SOFTMAX;
     c->routing = kind == SIGMOID ? IG_ROUTING_SIGMOID : IG_ROUTING_SOFTMAX_FIRST;
-    c->n_expert_groups = ig_section_count(r, "expert_group_count", c->n_experts);
-    c->n_groups_used = ig_section_count(r, "expert_group_used_count", c->n_expert_groups);
+    ig_section_read_groups(r, c);
 }
 
 void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {

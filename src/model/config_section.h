@@ -39,6 +39,7 @@ void ig_section_read_experts(ig_section *r, ig_config *c);
 
 /* The same of later models, whose first layers have none and whose last one may guess tokens ahead. */
 void ig_section_read_later_experts(ig_section *r, ig_config *c);
+void ig_section_read_groups(ig_section *r, ig_config *c);
 /* Experts whose scores are sigmoids, with a bias where some are chosen; and with what their shares add up to, too. */
 void ig_gguf_read_sigmoid_experts(ig_section *r, ig_config *c);
 void ig_gguf_read_sigmoid_shares(ig_section *r, ig_config *c);
@@ -54,7 +55,9 @@ void ig_gguf_read_qwen3(ig_section *r, ig_config *c);
 
 /* config_gguf_experts.c */
 void ig_gguf_read_afmoe(ig_section *r, ig_config *c);
+void ig_gguf_read_bailingmoe2(ig_section *r, ig_config *c);
 void ig_gguf_read_cohere2moe(ig_section *r, ig_config *c);
+void ig_gguf_read_deepseek(ig_section *r, ig_config *c);
 void ig_gguf_read_ernie4_5_moe(ig_section *r, ig_config *c);
 void ig_gguf_read_exaone_moe(ig_section *r, ig_config *c);
 void ig_gguf_read_glm4moe(ig_section *r, ig_config *c);

@@ -51,7 +51,7 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     const ig_latent_shape *latent = &c->latent;
     const int64_t latents[] = {latent->kv_rank,   latent->q_rank,     latent->key_dim,
                                latent->value_dim, c->n_expert_groups, c->n_groups_used};
-    if (latent->kv_rank) h = hash(h, latents, sizeof latents);
+    if (latent->kv_rank || c->n_expert_groups > 1) h = hash(h, latents, sizeof latents);
     const ig_recurrence_shape *s = &c->recurrence;
     const int64_t recurrence[] = {s->n_key_heads, s->n_value_heads, s->key_dim,
                                   s->value_dim,   s->n_taps,        s->is_tiled + 2 * s->has_gate_pairs + 4 * s->kind};

@@ -245,12 +245,47 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.window[2] == 16 && c.rope_set[2] == IG_ROPE_MAIN);
     assert_true(c.window[3] == 0 && c.rope_set[3] == IG_ROPE_LEFT_OUT);
 
-    static const char *const paired[] = {"llama", "granite", "mistral3", "smollm3", "arcee"};
+    static const char *const paired[] = {"llama", "granite", "mistral3", "smollm3", "arcee", "internlm2", "minicpm"};
     for (size_t i = 0; i < sizeof paired / sizeof *paired; i++) {
         t = tiny_as(paired[i]);
         c = from_tiny(&t);
         assert_true(c.is_paired && c.rope == IG_ROPE_ADJACENT);
     }
+    assert_true(fabs(c.logit_scale - TINY_D / 256.0) < 1e-9 &&
+                fabs(c.embed_scale - 12 / 1.4) < 1e-6); /* MiniCPM's own */
+    tiny_string(&t, "minicpm.rope.scaling.type", "longrope");
+    refuses_tiny(&t, "is 'longrope'");
+    tiny_add(&t, "rope_factors_long.weight", IG_TYPE_F32, 4, 0);
+    c = from_tiny(&t);
+    assert_true(c.rope_blend == IG_BLEND_LONGROPE && c.rope_gain == 1);
+    t = tiny_as("exaone");
+    c = from_tiny(&t);
+    assert_true(!c.is_paired && c.rope == IG_ROPE_HALF && c.norm_order == IG_NORMS_BEFORE);
+    t = tiny_as("bailingmoe2");
+    tiny_u32(&t, "bailingmoe2.block_count", 3);
+    tiny_u32(&t, "bailingmoe2.leading_dense_block_count", 1);
+    tiny_u32(&t, "bailingmoe2.expert_count", 8);
+    tiny_u32(&t, "bailingmoe2.expert_used_count", 2);
+    tiny_u32(&t, "bailingmoe2.expert_feed_forward_length", 24);
+    tiny_u32(&t, "bailingmoe2.expert_shared_count", 2);
+    tiny_u32(&t, "bailingmoe2.expert_group_count", 4);
+    tiny_u32(&t, "bailingmoe2.expert_group_used_count", 2);
+    tiny_f32(&t, "bailingmoe2.expert_weights_scale", 2.5f);
+    c = from_tiny(&t);
+    assert_true(c.routing == IG_ROUTING_SIGMOID && c.n_plain_layers == 1 && c.n_expert_groups == 4 &&
+                c.n_groups_used == 2 && c.expert_scale == 2.5 && c.d_ff_shared == 48 && c.is_share_of_all);
+    assert_true(c.head_norm == IG_HEAD_NORM_EACH);
+    tiny_u32(&t, "bailingmoe2.expert_shared_feed_forward_length", 40);
+    assert_int_equal(from_tiny(&t).d_ff_shared, 40);
+    tiny_u32(&t, "bailingmoe2.expert_group_count", 3);
+    refuses_tiny(&t, "groups");
+    t = tiny_as("deepseek");
+    tiny_u32(&t, "deepseek.expert_count", 4);
+    tiny_u32(&t, "deepseek.expert_used_count", 2);
+    tiny_u32(&t, "deepseek.expert_feed_forward_length", 24);
+    tiny_u32(&t, "deepseek.expert_shared_count", 1);
+    c = from_tiny(&t);
+    assert_true(c.is_paired && c.routing != IG_ROUTING_SIGMOID && c.is_share_of_all && c.d_ff_shared == 24);
     t = tiny_as("gemma2");
     tiny_u32(&t, "gemma2.attention.sliding_window", 16);
     tiny_f32(&t, "gemma2.attn_logit_softcapping", 25);
