@@ -152,6 +152,9 @@ typedef struct ig_model ig_model;
  * stops the call with IG_E_INTERRUPTED. */
 typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
 
+/* Of a model, and how much of one a session may take. */
+enum { IG_ADAPTERS_MAX = 64, IG_ADAPTER_SCALE_MAX = 1000 };
+
 /* A low-rank adapter (LoRA) and what it is multiplied by: a directory, as PEFT writes it, or for GGUF models a GGUF
  * file, as llama.cpp converts it. */
 typedef struct ig_adapter {
@@ -182,9 +185,10 @@ typedef struct ig_model_options {
                        that products read faster in an order of their own, which depends on type and processor,
                        are copied into it, unless that takes more than 3/4 of the memory that is available. Bits
                        are the same */
-    const char *chat_template;  /* Jinja in place of the model's own; copied. NULL: that one */
-    const ig_adapter *adapters; /* [n_adapters] that are added to the weights in every step; copied, so that their files
-                                   may change. The model has another identity then. Not with the first two above */
+    const char *chat_template; /* Jinja in place of the model's own; copied. NULL: that one */
+    const ig_adapter
+        *adapters; /* [n_adapters], IG_ADAPTERS_MAX at most, that are added to the weights in every step; copied, so
+                      that their files may change. The model has another identity then. Not with the first two above */
     int n_adapters;
     ig_progress_fn progress;
     void *progress_user;
@@ -471,7 +475,7 @@ typedef struct ig_session_options {
     const float *adapter_scales; /* [ig_model_info.n_adapters] what each of the model's adapters is multiplied by in
                                     this session, beside what its file says; 0: it adds nothing. Copied. NULL
                                     (default): as the model was opened. Sessions of a cache share what they have in
-                                    common if these are the same */
+                                    common if these are the same. Those of an ig_cache's options are nobody's */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps; it must not change the session */
     void *progress_user;

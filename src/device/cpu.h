@@ -43,7 +43,7 @@ typedef struct ig_cpu_device {
 static inline ig_cpu_device *ig_cpu(ig_device *d) { return (ig_cpu_device *)d; }
 
 void ig_cpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x,
-                   const float *shares, int n_rows, bool few);
+                   const ig_shares *shares, int n_rows, bool few);
 void ig_cpu_matmul_heads(ig_device *d, const ig_head_product *p, int n_rows, bool few);
 bool ig_cpu_few_as_many(const ig_device *d, const ig_matrix *m);
 size_t ig_cpu_panel_bytes(ig_device *d, const ig_matrix *m);

@@ -10,8 +10,9 @@
 
 enum {
     MAX_MATRICES = 32,
-    ROW_UNIT = 32,  /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
-    MOST_UNITS = 8, /* that a gemm's task takes: more rows would not be faster (matmul_amx.c) */
+    MAX_ADDED = IG_ADAPTERS_MAX, /* at once: at least those of one matrix */
+    ROW_UNIT = 32,               /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
+    MOST_UNITS = 8,              /* that a gemm's task takes: more rows would not be faster (matmul_amx.c) */
 };
 
 /* ---- matrix products ------------------------------------------------------ */
@@ -23,18 +24,16 @@ typedef struct product {
     size_t row_bytes;
 } product;
 
-/* What adapters add to a matrix's products: parts of its low rank, the first and last of which some row takes. */
+/* What an adapter adds to the products of a matrix. */
 typedef struct addition {
-    const ig_low_rank_part *parts;
-    int n_parts;  /* 0: nothing is added */
-    int rank;     /* of them all */
-    float *inner; /* [n_rows][rank] what their first product gave, times what each row takes of it */
+    const ig_low_rank_part *part;
+    float *inner; /* [n_rows][rank] its first product, times what each row takes of it */
 } addition;
 
 typedef struct matmul_job {
     ig_cpu_device *d;
     const float *x;
-    const float *shares;
+    const ig_shares *shares;
     int n_rows, n_in, n_m;
     int rows_per_prepare; /* of x, in a task that prepares them */
     size_t act_stride;
@@ -44,7 +43,8 @@ typedef struct matmul_job {
     product product[MAX_MATRICES];
     int first_task[MAX_MATRICES + 1]; /* tasks of matrix i: first_task[i] .. first_task[i + 1] */
     int rows_per_task[MAX_MATRICES];
-    addition added[MAX_MATRICES];
+    addition added[MAX_ADDED];
+    int first_added[MAX_MATRICES + 1]; /* of matrix i: added[first_added[i]] .. added[first_added[i + 1]] */
 } matmul_job;
 
 static void prepare_task(void *arg, int task, int thread) {
@@ -66,28 +66,27 @@ static void scale_and_add(const matmul_job *j, const ig_matrix *m, float *y, int
 
 enum { LOW_RANK_NUMBERS = 256 /* of a row that are added at once */ };
 
-static float share_of(const matmul_job *j, const ig_low_rank *l, const ig_low_rank_part *part, int row) {
-    return j->shares ? j->shares[(size_t)row * (size_t)l->n_adapters + (size_t)part->adapter] : 1;
+static float share_of(const matmul_job *j, const ig_low_rank *l, int adapter, int row) {
+    return j->shares->of_rows[(size_t)row * (size_t)l->n_adapters + (size_t)adapter];
 }
 
-/* To numbers [at, at + n) of a row of a matrix's products. */
-static void add_to_row(const matmul_job *j, int i, int row, int at, int n) {
+/* To numbers [at, at + n) of each row of a matrix's products. */
+static void add_part(const matmul_job *j, int i, const addition *added, int at, int n) {
     const ig_matrix *m = j->m[i];
-    const ig_low_rank *l = m->low_rank;
-    const addition *a = &j->added[i];
-    for (const ig_low_rank_part *part = a->parts; part < a->parts + a->n_parts; part++) {
-        float sum[LOW_RANK_NUMBERS];
-        const float *inner = a->inner + (size_t)row * (size_t)a->rank + (size_t)(part->first - a->parts->first),
-                    *b = l->b + (size_t)part->first * (size_t)l->n_out;
-        if (share_of(j, l, part, row) == 0) continue;
-        j->d->k->sum_rows(sum, inner, b + m->low_rank_row + at, (size_t)l->n_out, part->n, n);
+    const ig_low_rank_part *part = added->part;
+    size_t stride = (size_t)m->low_rank->n_out, rank = (size_t)part->a.n_out;
+    float sum[LOW_RANK_NUMBERS];
+    for (int row = 0; row < j->n_rows; row++) {
+        if (share_of(j, m->low_rank, part->adapter, row) == 0) continue;
+        j->d->k->sum_rows(sum, added->inner + (size_t)row * rank, part->b + m->low_rank_row + at, stride, (int)rank, n);
         j->d->k->add(j->y[i] + (size_t)row * (size_t)m->n_out + at, sum, n);
     }
 }
 
 static void add_low_rank(const matmul_job *j, int i, int begin, int end) {
     for (int at = begin; at < end; at += LOW_RANK_NUMBERS)
-        for (int row = 0; row < j->n_rows; row++) add_to_row(j, i, row, at, ig_min_int(LOW_RANK_NUMBERS, end - at));
+        for (int k = j->first_added[i]; k < j->first_added[i + 1]; k++)
+            add_part(j, i, &j->added[k], at, ig_min_int(LOW_RANK_NUMBERS, end - at));
 }
 
 static void matmul_task(void *arg, int task, int thread) {
@@ -110,7 +109,7 @@ static void matmul_task(void *arg, int task, int thread) {
     };
     j->product[i].fn(&args, begin, end);
     if (m->bias || m->scale) scale_and_add(j, m, j->y[i], begin, end);
-    if (m->low_rank && j->added[i].n_parts) add_low_rank(j, i, begin, end);
+    add_low_rank(j, i, begin, end);
 }
 
 /* Cuts the rows of all matrices into tasks: several per thread, so that a thread that is late takes fewer. */
@@ -163,71 +162,52 @@ static int count_alike(const matmul_job *j, const ig_matrix *const *m, int n_m, 
     return n;
 }
 
-static bool any_takes(const matmul_job *j, const ig_low_rank *l, const ig_low_rank_part *part) {
-    for (int row = 0; row < j->n_rows; row++)
-        if (share_of(j, l, part, row) != 0) return true;
-    return false;
+/* What rows take of each number that an adapter's first product has. */
+static void take_shares(const matmul_job *j, const ig_low_rank *l, const addition *added) {
+    int rank = added->part->a.n_out;
+    for (int row = 0; row < j->n_rows; row++) {
+        float share = share_of(j, l, added->part->adapter, row), *inner = added->inner + (size_t)row * (size_t)rank;
+        for (int k = 0; k < rank; k++) inner[k] *= share;
+    }
 }
 
-/* Without what no row takes at either end. */
-static addition addition_of(const matmul_job *j, const ig_low_rank *l) {
-    addition a = {.n_parts = 0};
-    if (!l) return a;
-    const ig_low_rank_part *end = l->parts + l->n_parts;
-    for (a.parts = l->parts; a.parts < end && !any_takes(j, l, a.parts);) a.parts++;
-    while (end > a.parts && !any_takes(j, l, end - 1)) end--;
-    a.n_parts = (int)(end - a.parts);
-    if (a.n_parts) a.rank = end[-1].first + end[-1].n - a.parts->first;
-    return a;
-}
-
-static ig_matrix rows_of(const ig_matrix *m, int first, int n) {
-    ig_matrix part = *m;
-    part.w = (const uint8_t *)m->w + (size_t)first * m->row_bytes;
-    part.n_out = n;
-    return part;
-}
-
-static void take_shares(const matmul_job *j, const addition *a, const ig_low_rank *l) {
-    for (int row = 0; row < j->n_rows; row++)
-        for (int p = 0; p < a->n_parts; p++) {
-            const ig_low_rank_part *part = &a->parts[p];
-            float share = share_of(j, l, part, row);
-            float *inner = a->inner + (size_t)row * (size_t)a->rank + (size_t)(part->first - a->parts->first);
-            for (int k = 0; share != 1 && k < part->n; k++) inner[k] *= share;
-        }
+/* Parts of a low rank that are taken, behind the first *n additions, and *used floats of their products; false: there
+ * is no room for all. */
+static bool list_parts(matmul_job *j, const ig_low_rank *l, int *n, size_t *used) {
+    for (int p = 0; l && p < l->n_parts; p++) {
+        const ig_low_rank_part *part = &l->parts[p];
+        size_t floats = (size_t)j->n_rows * (size_t)part->a.n_out;
+        if (!(j->shares->taken >> part->adapter & 1)) continue;
+        if (*n == MAX_ADDED || floats > j->d->low_rank_floats - *used) return false;
+        j->added[(*n)++] = (addition){part, j->d->low_rank + *used};
+        *used += floats;
+    }
+    return true;
 }
 
 /* What the adapters of the first matrices have, multiplied by x: the number of those whose products there is room for,
  * at least one. */
 static int multiply_low_rank(matmul_job *j, const ig_matrix *const *m, int n_m, bool few) {
-    ig_matrix parts[MAX_MATRICES];
-    const ig_matrix *a[MAX_MATRICES];
-    float *inner[MAX_MATRICES];
-    size_t room = j->d->low_rank_floats, used = 0;
-    int n = 0, n_a = 0;
-    for (; n < n_m; n++) {
-        addition *added = &j->added[n];
-        *added = addition_of(j, m[n]->low_rank);
-        size_t floats = (size_t)j->n_rows * (size_t)added->rank;
-        if (!added->n_parts) continue;
-        if (floats > room - used) break;
-        parts[n_a] = rows_of(&m[n]->low_rank->a, added->parts->first, added->rank);
-        a[n_a] = &parts[n_a];
-        added->inner = inner[n_a++] = j->d->low_rank + used;
-        used += floats;
+    matmul_job inner = {.d = j->d, .x = j->x, .n_rows = j->n_rows, .n_in = j->n_in};
+    const ig_matrix *a[MAX_ADDED];
+    float *to[MAX_ADDED];
+    size_t used = 0;
+    int n = 0, n_added = 0;
+    j->first_added[0] = 0;
+    while (n < n_m && list_parts(j, m[n]->low_rank, &n_added, &used)) j->first_added[++n] = n_added;
+    n_added = j->first_added[n];
+    for (int k = 0; k < n_added; k++) a[k] = &j->added[k].part->a, to[k] = j->added[k].inner;
+    for (int done = 0, alike; done < n_added; done += alike) {
+        alike = count_alike(&inner, a + done, n_added - done, few);
+        multiply(&inner, to + done, a + done, alike, few);
     }
-    for (int done = 0, alike; done < n_a; done += alike) {
-        alike = count_alike(j, a + done, n_a - done, few);
-        multiply(j, inner + done, a + done, alike, few);
-    }
-    for (int i = 0; j->shares && i < n; i++)
-        if (j->added[i].n_parts) take_shares(j, &j->added[i], m[i]->low_rank);
+    for (int i = 0; i < n; i++)
+        for (int k = j->first_added[i]; k < j->first_added[i + 1]; k++) take_shares(j, m[i]->low_rank, &j->added[k]);
     return n;
 }
 
 void ig_cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *m, int n_m, const float *x,
-                   const float *shares, int n_rows, bool few) {
+                   const ig_shares *shares, int n_rows, bool few) {
     ig_cpu_device *d = ig_cpu(dev);
     matmul_job j = {.d = d, .x = x, .shares = shares, .n_rows = n_rows, .n_in = m[0]->n_in};
     if (!n_rows) return;
@@ -312,7 +292,9 @@ bool ig_cpu_few_as_many(const ig_device *dev, const ig_matrix *m) {
     const ig_kernels *k = ((const ig_cpu_device *)dev)->k;
     const ig_panels *panels = &k->panels[m->type];
     bool is_same = m->panels ? panels->gemv == panels->gemm : k->gemv[m->type] == k->gemm[m->type];
-    return is_same && (!m->low_rank || ig_cpu_few_as_many(dev, &m->low_rank->a));
+    for (int i = 0; m->low_rank && i < m->low_rank->n_parts; i++)
+        is_same = is_same && ig_cpu_few_as_many(dev, &m->low_rank->parts[i].a);
+    return is_same;
 }
 
 /* ---- panels --------------------------------------------------------------- */

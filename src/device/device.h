@@ -33,20 +33,25 @@ typedef struct ig_matrix {
     size_t row_bytes;
 } ig_matrix;
 
-/* Ranks [first, first + n) of an ig_low_rank, which are one adapter's. */
+/* What one adapter adds to products with a matrix: the sum over r of (a x)[r] * b[r]. Numbers that are bound. */
 typedef struct ig_low_rank_part {
-    int adapter, first, n;
-} ig_low_rank_part;
-
-/* What adapters add to products with a matrix and with others below it: each of them its share times the sum over its r
- * of (a x)[r] * b[r]. Numbers that are bound. */
-struct ig_low_rank {
+    int adapter;    /* of the model's, which are at most IG_ADAPTERS_MAX */
     ig_matrix a;    /* [rank][n_in] of floats, without bias and scale */
     const float *b; /* [rank][n_out] the other way round than files have it, with the file's scale in it */
-    int n_out;
-    const ig_low_rank_part *parts; /* [n_parts] one behind the other */
-    int n_parts, n_adapters;       /* n_adapters: of the model */
+} ig_low_rank_part;
+
+/* What adapters have for a matrix and for others below it. */
+struct ig_low_rank {
+    const ig_low_rank_part *parts; /* [n_parts] the host's, in the order in which they are added */
+    int n_parts, n_out;
+    int n_adapters; /* of the model */
 };
+
+/* How much rows of a product take of the model's adapters. */
+typedef struct ig_shares {
+    const float *of_rows; /* [n_rows][n_adapters] the device's */
+    uint64_t taken;       /* bit i: of adapter i something is taken, by these rows or others of the step */
+} ig_shares;
 
 /* Of its weights as stored. */
 static inline size_t ig_matrix_bytes(const ig_matrix *m) { return (size_t)m->n_out * m->row_bytes; }
@@ -325,7 +330,7 @@ typedef struct ig_recurrence_weights {
 typedef struct ig_device_need {
     int max_rows;    /* rows of x in one operation */
     int max_in;      /* widest matrix input */
-    int max_rank;    /* of an ig_low_rank; 0: no matrix has any */
+    int max_rank;    /* of all parts of an ig_low_rank together; 0: no matrix has any */
     int max_entries; /* rows of one view */
     ig_head_shape heads;
     size_t mail_bytes; /* of jobs, views and lists that operations of a step are called with */
@@ -452,12 +457,12 @@ typedef struct ig_device_ops {
 
     /* out[r][0..n_in) = scale * row ids[r] of m; added to out if `add`. */
     void (*embed)(ig_device *d, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
-    /* y[i][r][0..m[i]->n_out) = scale m[i] x[r] + bias + what adapters add, for n_m matrices of one input x
-     * [n_rows][n_in]. A row's result does not depend on n_rows, bitwise, but on `few`: made for single rows (decode),
-     * or for many (a prompt). shares: [n_rows][n_adapters] the device's, what rows take of each adapter; NULL: all that
-     * it has. Of an adapter of which a row takes 0 it gets nothing, not even what is not finite. */
+    /* y[i][r][0..m[i]->n_out) = scale m[i] x[r] + bias + the row's shares of what adapters add, for n_m matrices of one
+     * input x [n_rows][n_in]. A row's result does not depend on n_rows, bitwise, but on `few`: made for single rows
+     * (decode), or for many (a prompt). Nor does it depend on what others take: of an adapter of which a row takes 0 it
+     * gets nothing, not even what is not finite. shares may be NULL where no matrix has a low rank. */
     void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x,
-                   const float *shares, int n_rows, bool few);
+                   const ig_shares *shares, int n_rows, bool few);
     /* The same of heads by themselves; p is taken at once. */
     void (*matmul_heads)(ig_device *d, const ig_head_product *p, int n_rows, bool few);
     /* Whether rows of both kinds have the same bits, and may share a product with m. */

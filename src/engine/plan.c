@@ -274,8 +274,9 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
 
 static ig_status check_scales(const float *scales, const ig_model *m, ig_error *err) {
     for (int i = 0; scales && i < m->n_adapters; i++)
-        if (!isfinite(scales[i]))
-            return ig_fail(err, IG_E_ARG, "ig_session_options.adapter_scales[%d] is not finite", i);
+        if (!(fabsf(scales[i]) <= IG_ADAPTER_SCALE_MAX))
+            return ig_fail(err, IG_E_ARG, "ig_session_options.adapter_scales[%d] must be from -%d to %d", i,
+                           IG_ADAPTER_SCALE_MAX, IG_ADAPTER_SCALE_MAX);
     return IG_OK;
 }
 

@@ -13,11 +13,12 @@
 
 /* ---- opening ------------------------------------------------------------------- */
 
-static void lay_out(ig_session *s, const ig_config *c, int n_ctx, int n_draft) {
+/* Returns room for scales of adapters. */
+static float *lay_out(ig_session *s, const ig_config *c, int n_ctx, int n_draft) {
     s->tokens = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->tokens);
     s->all_logits = ig_arena_take(&s->arena, (size_t)(1 + n_draft) * (size_t)c->n_vocab * sizeof *s->all_logits);
     s->logits = s->all_logits;
-    s->adapter_scales = ig_arena_take(&s->arena, (size_t)c->n_adapters * sizeof *s->adapter_scales);
+    return ig_arena_take(&s->arena, (size_t)c->n_adapters * sizeof(float));
 }
 
 static ig_sequence_plan sequence_of(const ig_session_plan *p, const ig_model *m, ig_kv *kv) {
@@ -58,11 +59,9 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
     lay_out(s, &m->config, p->o.n_ctx, p->n_draft);
     size_t bytes = s->arena.used;
     if (!ig_arena_open(&s->arena)) return ig_fail_memory(err, "session", bytes);
-    lay_out(s, &m->config, p->o.n_ctx, p->n_draft);
-    if (p->o.adapter_scales) {
-        memcpy(s->adapter_scales, p->o.adapter_scales, (size_t)m->n_adapters * sizeof *s->adapter_scales);
-        s->options.adapter_scales = s->adapter_scales;
-    }
+    float *scales = lay_out(s, &m->config, p->o.n_ctx, p->n_draft);
+    if (p->o.adapter_scales)
+        s->options.adapter_scales = memcpy(scales, p->o.adapter_scales, (size_t)m->n_adapters * sizeof *scales);
     s->n_draft = p->n_draft;
     s->most_tokens = p->o.n_ctx;
     ig_status status = ig_batch_begin(&m->batch, err);

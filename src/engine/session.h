@@ -34,7 +34,6 @@ struct ig_session {
     float *all_logits; /* [1 + n_draft][n_vocab] after the last token of a step, and after those ahead of it */
     float *logits;     /* [n_vocab] of these, those after the last token */
     bool has_logits;
-    float *adapter_scales; /* [n_adapters] if the options have any */
     /* Tokens ahead (draft.h): computed as if they had come, which nobody knows yet. */
     int n_draft;     /* at most; 0: there are none */
     int n_guesses;   /* behind the token that the step to come decodes; no step has computed them */

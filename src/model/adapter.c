@@ -125,7 +125,9 @@ static const struct {
 
 static ig_status open_file(ig_adapter_file *f, const ig_config *c, bool is_gguf, ig_error *err) {
     bool is_directory = ig_path_is_directory(f->path);
-    if (!isfinite(f->scale)) return ig_fail(err, IG_E_ARG, "%s: the scale of an adapter must be a number", f->path);
+    if (!(fabs(f->scale) <= IG_ADAPTER_SCALE_MAX))
+        return ig_fail(err, IG_E_ARG, "%s: the scale of an adapter must be a number from -%d to %d", f->path,
+                       IG_ADAPTER_SCALE_MAX, IG_ADAPTER_SCALE_MAX);
     if (!is_directory && !is_gguf)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: is no directory as PEFT writes, which adapters of a Hugging Face directory are", f->path);

@@ -21,10 +21,10 @@ int ig_forward_count_alike(const forward *f, const ig_matrix *const *w, int n_w,
 }
 
 void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
-                               const float *shares, int row, int n) {
+                               ig_shares shares, int row, int n) {
     bool few = row >= f->n_dense, mixed = f->n_dense > 0 && f->n_dense < f->n_rows;
     double start = few && mixed ? ig_clock_seconds() : 0;
-    f->dev->ops->matmul(f->dev, y, w, n_w, x, shares, n, few);
+    f->dev->ops->matmul(f->dev, y, w, n_w, x, &shares, n, few);
     if (few && mixed) f->b->rows.decode_seconds += ig_clock_seconds() - start;
 }
 

@@ -10,7 +10,7 @@ static int count_for(const forward *f, const ig_ffn *w, int row, int most) {
 }
 
 /* y = w x for n rows that are alike, ffn_rows at most; the first of them stands for row `row` of the batch. */
-static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, const float *shares, int row, int n) {
+static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, ig_shares shares, int row, int n) {
     bool gated = ig_activation_is_gated(f->c->activation);
     size_t n_hidden = (size_t)n * (size_t)w->up.n_out;
     float *hidden[] = {f->b->wide, f->b->wide + n_hidden};
@@ -44,13 +44,13 @@ static void run_expert(const forward *f, const ig_ffn *w, const float *x, const 
                        int n_listed) {
     const ig_routes *r = &f->b->routes;
     int d = f->c->d_model;
-    const float *of_adapters = f->shares ? r->adapter_shares : NULL;
+    const ig_shares shared = {r->adapter_shares, f->shares.taken};
     for (int at = 0, n; at < n_listed; at += n) {
         int row = list[at], row_end = row + count_for(f, w, row, f->n_rows);
         for (n = 1; n < f->b->ffn_rows && at + n < n_listed && list[at + n] < row_end;) n++;
         look_up(f, r->x, x, d, list + at, n);
-        if (of_adapters) look_up(f, r->adapter_shares, f->shares, f->c->n_adapters, list + at, n);
-        run_ffn(f, w, r->y, r->x, of_adapters, row, n);
+        if (shared.taken) look_up(f, r->adapter_shares, f->shares.of_rows, f->c->n_adapters, list + at, n);
+        run_ffn(f, w, r->y, r->x, shared, row, n);
         f->dev->ops->add_rows(f->dev, f->b->y, r->y, list + at, shares + at, n, d);
     }
 }
@@ -69,11 +69,11 @@ static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chos
         in[n_in] = gated ? &w->gate : &w->up, to[n_in++] = gate + (size_t)i * d_ff;
         if (gated) in[n_in] = &w->up, to[n_in++] = up + (size_t)i * d_ff;
     }
-    f->dev->ops->matmul(f->dev, to, in, n_in, x, f->shares, 1, true);
+    f->dev->ops->matmul(f->dev, to, in, n_in, x, &f->shares, 1, true);
     f->dev->ops->activate(f->dev, f->c->activation, gate, gated ? up : NULL, (size_t)n * d_ff);
     for (int i = 0; i < n; i++) {
         const ig_matrix *down = &all[chosen[i]].down;
-        f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, f->shares, 1, true);
+        f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, &f->shares, 1, true);
         f->dev->ops->add_rows(f->dev, f->b->y, y, r->rows + i, r->shares + i, 1, f->c->d_model);
     }
 }

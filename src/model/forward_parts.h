@@ -16,11 +16,11 @@ typedef struct forward {
     ig_batch *b;
     ig_device *dev;
     int n_rows, n_dense; /* rows of prompts come first */
-    int n_kept; /* of them, first of all: the last layer's keys and values are the last that is asked of them */
-    const float *shares; /* [n_rows][n_adapters] the device's: what rows take of adapters; NULL: all of each */
-    int layer;           /* at work */
-    ig_step step;        /* the same layer's number of those that attend, or the next one's; all but keys and values is
-                            computed from its first_row on */
+    int n_kept;       /* of them, first of all: the last layer's keys and values are the last that is asked of them */
+    ig_shares shares; /* that rows take of adapters */
+    int layer;        /* at work */
+    ig_step step;     /* the same layer's number of those that attend, or the next one's; all but keys and values is
+                         computed from its first_row on */
 } forward;
 
 /* Rows from `row` on that go through the same kernels of n_w matrices, at most `most`: those of prompts, or those of
@@ -29,10 +29,10 @@ int ig_forward_count_alike(const forward *f, const ig_matrix *const *w, int n_w,
 /* y[i] = w[i] x for n rows that are alike, the first of which is number `row` of the batch; what they take of adapters.
  */
 void ig_forward_multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
-                               const float *shares, int row, int n);
+                               ig_shares shares, int row, int n);
 /* What rows from `row` on take of adapters. */
-static inline const float *ig_forward_shares(const forward *f, int row) {
-    return f->shares ? f->shares + (size_t)row * (size_t)f->c->n_adapters : NULL;
+static inline ig_shares ig_forward_shares(const forward *f, int row) {
+    return (ig_shares){f->shares.of_rows + (size_t)row * (size_t)f->c->n_adapters, f->shares.taken};
 }
 /* The same for all rows from `first` on. */
 void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,

@@ -65,17 +65,18 @@ void ig_forward_share_rows(forward *f) {
 void ig_forward_place_shares(forward *f, int row, int n, const ig_segment *seg) {
     int n_adapters = f->c->n_adapters;
     float *to = f->b->shares.host + (size_t)row * (size_t)n_adapters;
-    for (int i = 0; i < n * n_adapters; i++)
-        to[i] = seg->shares ? seg->shares[i % n_adapters] : (float)f->m->adapters[i % n_adapters].scale;
+    for (int i = 0; i < n * n_adapters; i++) {
+        int adapter = i % n_adapters;
+        to[i] = seg->shares ? seg->shares[adapter] : (float)f->m->adapters[adapter].scale;
+        f->shares.taken |= (uint64_t)(to[i] != 0) << adapter;
+    }
 }
 
 void ig_forward_send_shares(forward *f) {
     const ig_twin *t = &f->b->shares;
-    size_t n = (size_t)f->n_rows * (size_t)f->c->n_adapters, i = 0;
-    while (i < n && t->host[i] == 1) i++;
-    if (i == n) return;
-    f->dev->ops->copy(f->dev, t->dev, t->host, n * sizeof *t->host);
-    f->shares = t->dev;
+    size_t n = (size_t)f->n_rows * (size_t)f->c->n_adapters;
+    if (n) f->dev->ops->copy(f->dev, t->dev, t->host, n * sizeof *t->host);
+    f->shares.of_rows = t->dev;
 }
 
 void ig_forward_place_rows(forward *f) {

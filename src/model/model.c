@@ -182,6 +182,9 @@ static char *name_adapter(const ig_adapter *a) {
 static ig_status copy_adapters(ig_model *m, const ig_model_options *o, ig_error *err) {
     if (o->n_adapters < 0 || (o->n_adapters && !o->adapters))
         return ig_fail(err, IG_E_ARG, "ig_model_open: there is no list of %d adapters", o->n_adapters);
+    if (o->n_adapters > IG_ADAPTERS_MAX)
+        return ig_fail(err, IG_E_LIMIT, "ig_model_open: %d adapters, at most %d are supported", o->n_adapters,
+                       IG_ADAPTERS_MAX);
     if (!o->n_adapters) return IG_OK;
     m->adapters = calloc((size_t)o->n_adapters, sizeof *m->adapters);
     if (!m->adapters) return ig_fail_memory(err, "list of adapters", (size_t)o->n_adapters * sizeof *m->adapters);

@@ -141,82 +141,78 @@ const float *ig_bind_factors(ig_binder *b, const char *name, int n) {
 
 /* ---- adapters ----------------------------------------------------------------------------------- */
 
-/* Where one adapter's numbers go, for a matrix with others' before and behind them. */
-typedef struct low_rank_place {
-    ig_matrix a; /* from the adapter's first row on */
-    float *b;    /* likewise, [rank][n_out] */
-    double scale;
-} low_rank_place;
-
-/* Those of the adapter's matrix number i. */
-static void put_low_rank(const low_rank_place *p, const ig_adapter_pair *from, int i, int n_out) {
+/* Of an adapter's matrix number i. */
+static void put_low_rank(const ig_low_rank_part *to, const ig_adapter_pair *from, double scale, int i, int n_out) {
     const ig_kernels *k = ig_kernels_get(IG_CPU_SCALAR);
-    int rank = (int)from->a->dims[1], n_in = p->a.n_in;
+    int rank = to->a.n_out, n_in = to->a.n_in;
     size_t a_bytes = ig_type_row_bytes(ig_type_get((uint32_t)from->a->type), (size_t)n_in),
            b_bytes = ig_type_row_bytes(ig_type_get((uint32_t)from->b->type), (size_t)rank);
     const uint8_t *a = (const uint8_t *)from->a->data + (size_t)i * (size_t)rank * a_bytes,
                   *b = (const uint8_t *)from->b->data + (size_t)i * (size_t)n_out * b_bytes;
-    uint8_t *to = (uint8_t *)(uintptr_t)p->a.w;
-    float row[IG_MAX_ADAPTER_RANK];
-    for (int r = 0; r < rank; r++, to += p->a.row_bytes, a += a_bytes) {
-        if (from->a->type == p->a.type)
-            memcpy(to, a, a_bytes);
+    uint8_t *to_a = (uint8_t *)(uintptr_t)to->a.w;
+    float *to_b = (float *)(uintptr_t)to->b, row[IG_MAX_ADAPTER_RANK];
+    for (int r = 0; r < rank; r++, to_a += to->a.row_bytes, a += a_bytes) {
+        if (from->a->type == to->a.type)
+            memcpy(to_a, a, a_bytes);
         else
-            k->dequantize[from->a->type]((float *)(void *)to, a, n_in);
+            k->dequantize[from->a->type]((float *)(void *)to_a, a, n_in);
     }
     for (int o = 0; o < n_out; o++) {
         k->dequantize[from->b->type](row, b + (size_t)ig_adapter_row(from, o) * b_bytes, rank);
-        for (int r = 0; r < rank; r++) p->b[(size_t)r * (size_t)n_out + (size_t)o] = (float)(p->scale * (double)row[r]);
+        for (int r = 0; r < rank; r++) to_b[(size_t)r * (size_t)n_out + (size_t)o] = (float)(scale * (double)row[r]);
     }
 }
 
-/* The ranks of all adapters of these matrices together, 0 without any; and the type that all their rows are in, or can
- * be. */
-static int sum_ranks(ig_binder *b, ig_type *type, const char *name, int n, int n_out, int n_in) {
-    int sum = 0;
+/* Room for it. Rows are of the file's type, or floats. */
+static ig_low_rank_part take_part(ig_binder *b, int adapter, const ig_tensor *a, int n_out, int n_in) {
+    bool is_plain = ig_type_get((uint32_t)a->type)->block == 1;
+    ig_low_rank_part p = {.adapter = adapter,
+                          .a = {.n_out = (int)a->dims[1], .n_in = n_in, .type = is_plain ? a->type : IG_TYPE_F32}};
+    p.a.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)p.a.type), (size_t)n_in);
+    p.a.w = ig_arena_take(&b->w->owned, ig_matrix_bytes(&p.a));
+    p.b = ig_arena_take(&b->w->owned, (size_t)p.a.n_out * (size_t)n_out * sizeof *p.b);
+    return p;
+}
+
+/* How many adapters these matrices have, 0 without any. The ranks of all together are bounded. */
+static int count_parts(ig_binder *b, const char *name, int n, int n_out, int n_in) {
+    int sum = 0, n_parts = 0;
     for (int i = 0; b->adapters && i < b->adapters->n && !b->status; i++) {
         ig_adapter_pair pair;
         b->status = ig_adapter_find(&pair, &b->adapters->files[i], name, n, n_out, n_in, b->err);
         if (b->status || !pair.a) continue;
-        *type = !sum || pair.a->type == *type ? pair.a->type : IG_TYPE_F32;
         sum += (int)pair.a->dims[1];
+        n_parts++;
         if (sum > IG_MAX_ADAPTER_RANK)
             b->status = ig_fail(b->err, IG_E_LIMIT, "%s: adapters of '%s' are together of rank %d, must be at most %d",
                                 b->path, name, sum, IG_MAX_ADAPTER_RANK);
     }
-    if (ig_type_get((uint32_t)*type)->block > 1) *type = IG_TYPE_F32;
-    return b->status ? 0 : sum;
+    b->w->low_rank = ig_max_int(b->w->low_rank, sum);
+    return b->status ? 0 : n_parts;
 }
 
 const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n_out, int n_in) {
-    ig_matrix a = {.n_in = n_in, .type = IG_TYPE_F32};
-    a.n_out = sum_ranks(b, &a.type, name, n, n_out, n_in);
-    if (!a.n_out) return NULL;
-    a.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)a.type), (size_t)n_in);
-    size_t b_floats = (size_t)a.n_out * (size_t)n_out;
+    int n_parts = count_parts(b, name, n, n_out, n_in), found = 0;
+    if (!n_parts) return NULL;
     ig_low_rank *list = ig_arena_take(&b->w->owned, (size_t)n * sizeof *list);
-    uint8_t *all_a = ig_arena_take(&b->w->owned, (size_t)n * ig_matrix_bytes(&a));
-    float *all_b = ig_arena_take(&b->w->owned, (size_t)n * b_floats * sizeof *all_b);
-    ig_low_rank_part *parts = ig_arena_take(&b->w->owned, (size_t)b->adapters->n * sizeof *parts);
-    b->w->low_rank = ig_max_int(b->w->low_rank, a.n_out);
-    for (int i = 0; list && i < n; i++) {
-        a.w = all_a + (size_t)i * ig_matrix_bytes(&a);
-        list[i] = (ig_low_rank){
-            .a = a, .b = all_b + (size_t)i * b_floats, .n_out = n_out, .parts = parts, .n_adapters = b->adapters->n};
-    }
-    for (int f = 0, rank = 0; list && f < b->adapters->n; f++) {
+    ig_low_rank_part *parts = ig_arena_take(&b->w->owned, (size_t)n * (size_t)n_parts * sizeof *parts);
+    for (int f = 0; f < b->adapters->n; f++) {
         ig_adapter_pair pair;
         if (ig_adapter_find(&pair, &b->adapters->files[f], name, n, n_out, n_in, NULL) || !pair.a) continue;
         double scale = ig_adapter_scale(&b->adapters->files[f], (int)pair.a->dims[1]);
-        parts[list->n_parts] = (ig_low_rank_part){f, rank, (int)pair.a->dims[1]};
-        for (int i = 0; i < n; i++) list[i].n_parts++;
         for (int i = 0; i < n; i++) {
-            low_rank_place p = {list[i].a, all_b + (size_t)i * b_floats + (size_t)rank * (size_t)n_out, scale};
-            p.a.w = (const uint8_t *)p.a.w + (size_t)rank * a.row_bytes;
-            put_low_rank(&p, &pair, i, n_out);
+            ig_low_rank_part part = take_part(b, f, pair.a, n_out, n_in);
+            if (!list) continue; /* sizes are counted */
+            put_low_rank(&part, &pair, scale, i, n_out);
+            parts[i * n_parts + found] = part;
         }
-        rank += (int)pair.a->dims[1];
+        found++;
     }
+    for (int i = 0; list && i < n; i++)
+        list[i] = (ig_low_rank){.parts = parts + (size_t)i * (size_t)n_parts,
+                                .n_parts = n_parts,
+                                .n_out = n_out,
+                                .n_adapters = b->adapters->n};
     return list;
 }
 

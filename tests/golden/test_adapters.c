@@ -156,7 +156,7 @@ static void who_shares(void **state) {
 }
 
 static void what_is_refused(void **state) {
-    static const float bad[][ADAPTERS] = {{1, NAN, 0}, {0, 0, INFINITY}};
+    static const float bad[][ADAPTERS] = {{1, NAN, 0}, {0, 0, -1001}};
     (void)state;
     for (size_t i = 0; i < IG_COUNT(bad); i++) {
         ig_session_options o = options();
@@ -164,7 +164,7 @@ static void what_is_refused(void **state) {
         ig_error err = {0};
         o.adapter_scales = bad[i];
         assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
-        assert_non_null(strstr(err.text, i ? "adapter_scales[2] is not finite" : "adapter_scales[1] is not finite"));
+        assert_non_null(strstr(err.text, i ? "adapter_scales[2] must be" : "adapter_scales[1] must be"));
     }
 }
 

@@ -10,10 +10,11 @@ import socket
 import threading
 import time
 
-from conftest import words
+from conftest import TINY_MODELS, words
 from serving import CHAT, TEXT, Server, request, served, user
 
 ROUND_SECONDS, CLIENTS = 20, 10
+ADAPTER = os.path.join(TINY_MODELS, "llama31", "adapter")
 
 
 def ask(port, path, body):
@@ -27,6 +28,11 @@ def ask(port, path, body):
         c.close()
 
 
+def question(text, scale):
+    body = {"prompt": text, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    return {**body, "lora": [{"id": 0, "scale": scale}]} if scale else body
+
+
 class Load:
     """What one client does, a thing chosen at random after the other; what is wrong with a server goes to `wrong`."""
 
@@ -35,10 +41,10 @@ class Load:
         self.wrong, self.counts = [], {}
 
     def whole(self):
-        i = self.chance.randrange(len(self.texts))
-        status, data = ask(self.port, TEXT, {"prompt": self.texts[i], "max_tokens": 12, "temperature": 0, "ignore_eos": True})
-        if status == 200 and json.loads(data)["choices"][0]["text"] != self.answers[i]:
-            self.wrong.append(f"text {i}: another answer")
+        i, scale = self.chance.choice(list(self.answers))
+        status, data = ask(self.port, TEXT, question(self.texts[i], scale))
+        if status == 200 and json.loads(data)["choices"][0]["text"] != self.answers[i, scale]:
+            self.wrong.append(f"text {i}, {scale} times the adapter: another answer")
         if status not in (200, 503):
             self.wrong.append(f"status {status}: {data[:200]}")
 
@@ -108,10 +114,13 @@ def test_soak(program, request, tmp_path):
     seconds = 60 * float(os.environ.get("MINUTES", 10))
     served_model = request.getfixturevalue("model") if os.environ.get("REAL") else request.getfixturevalue("served")
     texts = [words(200, i % 5) + words(100 + 97 * i % 900, 100 + i) for i in range(24)]
-    args = ["-c", 2048, "-np", 4, "--queue", 6]
+    args, scales = ["-c", 2048, "-np", 4, "--queue", 6], [0]
+    if not os.environ.get("REAL"):  # for which there is no adapter
+        args += ["--lora", ADAPTER, "--lora-init-without-apply"]
+        scales += [1, -0.5]
     with Server(program, served_model, *args) as plain:
-        answers = [json.loads(ask(plain.port, TEXT, {"prompt": t, "max_tokens": 12, "temperature": 0, "ignore_eos": True})[1])
-                   ["choices"][0]["text"] for t in texts]
+        answers = {(i, scale): json.loads(ask(plain.port, TEXT, question(t, scale))[1])["choices"][0]["text"]
+                   for i, t in enumerate(texts) for scale in scales}
     args += ["--kv-ram", os.environ.get("KV_RAM", "8M"), "--kv-disk", "64M", "--kv-disk-path", tmp_path, "--kv-store", tmp_path / "store",
              "--kv-store-size", "32M"]
     args += ["-md", served_model] if os.environ.get("DRAFT") else []

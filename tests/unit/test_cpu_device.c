@@ -119,11 +119,15 @@ static void products_of_heads(void **state) {
     }
 }
 
+static ig_matrix rows_of(const float *a, int first, int n) {
+    enum { IN = 64 };
+    return (ig_matrix){.w = a + first * IN, .n_out = n, .n_in = IN, .type = IG_TYPE_F32, .row_bytes = IN * sizeof *a};
+}
+
 /* What adapters add is a product of its own, also where there is room for few of them at a time; and rows take of each
  * what they are said to, the same alone. Nobody takes of the second one of three, which is infinite. */
 static void products_with_adapters(void **state) {
     enum { MATRICES = 7, OUT = 300, IN = 64, ROWS = 70, RANK = 6, FIRST = 11, ALL = OUT + 20, ADAPTERS = 3 };
-    static const ig_low_rank_part parts[] = {{2, 0, 2}, {1, 2, 1}, {0, 3, 3}};
     static const int adapter_of[RANK] = {2, 2, 1, 0, 0, 0};
     static const ig_type types[] = {IG_TYPE_F32, IG_TYPE_F32, IG_TYPE_Q8_0, IG_TYPE_Q8_0,
                                     IG_TYPE_F32, IG_TYPE_F32, IG_TYPE_Q8_0};
@@ -140,12 +144,9 @@ static void products_with_adapters(void **state) {
         memcpy(shares[i], of_row, sizeof of_row);
     }
     for (int i = 0; i < ALL; i++) b[2 * ALL + i] = INFINITY;
-    const ig_low_rank low = {.a = {.w = a, .n_out = RANK, .n_in = IN, .type = IG_TYPE_F32, .row_bytes = IN * sizeof *a},
-                             .b = b,
-                             .n_out = ALL,
-                             .parts = parts,
-                             .n_parts = IG_COUNT(parts),
-                             .n_adapters = ADAPTERS};
+    const ig_low_rank_part parts[] = {
+        {2, rows_of(a, 0, 2), b}, {1, rows_of(a, 2, 1), b + 2 * ALL}, {0, rows_of(a, 3, 3), b + 3 * ALL}};
+    const ig_low_rank low = {.parts = parts, .n_parts = IG_COUNT(parts), .n_out = ALL, .n_adapters = ADAPTERS};
     if (d->ops->reserve(d, &need, &err)) fail_msg("%s", err.text);
     ig_matrix m[MATRICES];
     const ig_matrix *all[MATRICES];
@@ -161,7 +162,7 @@ static void products_with_adapters(void **state) {
             for (int i = 0; i < n; i++) m[i].low_rank = NULL;
             d->ops->matmul(d, of_plain, all, n, x, NULL, rows, few);
             for (int i = 0; i < n; i++) m[i].low_rank = i == 1 ? NULL : &low, m[i].low_rank_row = FIRST;
-            d->ops->matmul(d, to, all, n, x, *shares, rows, few);
+            d->ops->matmul(d, to, all, n, x, &(ig_shares){*shares, few ? 7 : 5}, rows, few);
             for (int i = 0; i < n; i++)
                 for (int at = 0; at < rows * OUT; at++) {
                     double want = (double)plain[i][at];
@@ -173,7 +174,7 @@ static void products_with_adapters(void **state) {
                         fail_msg("matrix %d, number %d: %g, not %g", i, at, (double)adapted[i][at], want);
                 }
             for (int row = 0; row < rows; row++) {
-                d->ops->matmul(d, of_plain, all, n, x + row * IN, shares[row], 1, few);
+                d->ops->matmul(d, of_plain, all, n, x + row * IN, &(ig_shares){shares[row], 5}, 1, few);
                 for (int i = 0; i < n; i++) assert_memory_equal(plain[i], adapted[i] + row * OUT, OUT * sizeof(float));
             }
         }

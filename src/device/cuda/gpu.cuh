@@ -137,7 +137,7 @@ void ig_cuda_append_rows(ig_device *d, const ig_head_shape *shape, const ig_appe
 void ig_cuda_embed_rows(ig_device *d, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows,
                         bool add);
 void ig_cuda_multiply(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x,
-                      const float *shares, int n_rows, bool few);
+                      const ig_shares *shares, int n_rows, bool few);
 void ig_cuda_multiply_heads(ig_device *d, const ig_head_product *p, int n_rows, bool few);
 
 /* Operations of recurrence.cu. */

@@ -57,10 +57,10 @@ void ig_cuda_norm(ig_queue q, float *y, float *x, const float *w, const float *b
 void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                   int head_dim);
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n);
-/* y[r][0..n) += the sum over k of x[r][k] * b[k * stride + i], in the order of k; rows of n_x and of n floats. */
-/* n numbers of each row, from x = [n_rows][rank] products with l->a; l's numbers are the GPU's own. */
-void ig_cuda_add_low_rank(ig_queue q, float *y, const float *x, const ig_low_rank *l, const float *shares, int n_rows,
-                          int n);
+/* y[r][0..n) += the sum over k of x[r][k] * share * b[k * stride + i], in the order of k; rows of n_x and of n floats.
+ * shares[r * n_shares] is the row's; with 0 nothing is added. */
+void ig_cuda_add_products(ig_queue q, float *y, const float *x, int n_x, const float *b, size_t stride,
+                          const float *shares, int n_shares, int n_rows, int n);
 void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                       int n);
 void ig_cuda_copy_rows(ig_queue q, float *to, size_t to_row, const float *from, size_t from_row, int n, int n_rows);

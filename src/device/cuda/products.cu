@@ -34,19 +34,22 @@ static int multiply(gpu *g, float *const *y, const ig_matrix *const *m, int n_m,
 }
 
 /* What adapters add. */
-static void add_low_rank(gpu *g, float *y, const ig_matrix *m, const float *x, const float *shares, int n_rows,
+static void add_low_rank(gpu *g, float *y, const ig_matrix *m, const float *x, const ig_shares *shares, int n_rows,
                          bool few) {
-    ig_low_rank l = *m->low_rank;
-    const ig_matrix *a = &m->low_rank->a;
-    multiply(g, &g->low_rank, &a, 1, x, n_rows, few);
-    l.b = find(g, l.b) + m->low_rank_row;
-    l.parts = find(g, l.parts);
-    ig_cuda_add_low_rank(g->work, y, g->low_rank, &l, shares, n_rows, m->n_out);
+    const ig_low_rank *l = m->low_rank;
+    for (int i = 0; i < l->n_parts; i++) {
+        const ig_low_rank_part *part = &l->parts[i];
+        const ig_matrix *a = &part->a;
+        if (!(shares->taken >> part->adapter & 1)) continue;
+        multiply(g, &g->low_rank, &a, 1, x, n_rows, few);
+        ig_cuda_add_products(g->work, y, g->low_rank, a->n_out, find(g, part->b) + m->low_rank_row, (size_t)l->n_out,
+                             shares->of_rows + part->adapter, l->n_adapters, n_rows, m->n_out);
+    }
 }
 
 /* Columns are brought to the form that products want once for all matrices. */
 void ig_cuda_multiply(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x,
-                      const float *shares, int n_rows, bool few) {
+                      const ig_shares *shares, int n_rows, bool few) {
     gpu *g = enter(d);
     bool any = false;
     for (int i = 0; i < n_m; i++) any = any || ig_cuda_has_codes(m[i]);

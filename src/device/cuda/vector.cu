@@ -210,22 +210,15 @@ static __global__ void add(float *y, const float *x, size_t n) {
 }
 
 /* A thread has a number of a row. */
-static __global__ void add_low_rank(float *y, const float *x, ig_low_rank l, const float *shares, int n) {
+static __global__ void add_products(float *y, const float *x, int n_x, const float *b, size_t stride,
+                                    const float *shares, int n_shares, int n) {
     ig_begin();
     size_t row = blockIdx.y;
     int i = (int)(blockIdx.x * THREADS + threadIdx.x);
-    float *to = y + row * (size_t)n + (size_t)i;
-    if (i >= n) return;
-    x += row * (size_t)l.a.n_out;
-    if (shares) shares += row * (size_t)l.n_adapters;
-    for (int p = 0; p < l.n_parts; p++) {
-        ig_low_rank_part part = l.parts[p];
-        float sum = 0, share = shares ? shares[part.adapter] : 1;
-        if (share == 0) continue;
-        for (int k = part.first; k < part.first + part.n; k++)
-            sum += share * x[k] * l.b[(size_t)k * (size_t)l.n_out + (size_t)i];
-        *to += sum;
-    }
+    float sum = 0, share = shares[row * (size_t)n_shares];
+    if (i >= n || share == 0) return;
+    for (int k = 0; k < n_x; k++) sum += share * x[row * (size_t)n_x + (size_t)k] * b[(size_t)k * stride + (size_t)i];
+    y[row * (size_t)n + (size_t)i] += sum;
 }
 
 /* A block of threads is a row. */
@@ -328,10 +321,10 @@ void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n) {
     ig_launch(add, dim3(blocks_for(n)), dim3(THREADS), 0, q, y, x, n);
 }
 
-void ig_cuda_add_low_rank(ig_queue q, float *y, const float *x, const ig_low_rank *l, const float *shares, int n_rows,
-                          int n) {
-    ig_launch(add_low_rank, dim3((unsigned)((n + THREADS - 1) / THREADS), (unsigned)n_rows), dim3(THREADS), 0, q, y, x,
-              *l, shares, n);
+void ig_cuda_add_products(ig_queue q, float *y, const float *x, int n_x, const float *b, size_t stride,
+                          const float *shares, int n_shares, int n_rows, int n) {
+    ig_launch(add_products, dim3((unsigned)((n + THREADS - 1) / THREADS), (unsigned)n_rows), dim3(THREADS), 0, q, y, x,
+              n_x, b, stride, shares, n_shares, n);
 }
 
 void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
