@@ -19,22 +19,35 @@ static double take_scale(char *text) {
     return scale;
 }
 
+/* Whether the text, or what stands before a scale, is a file. */
+static bool is_path(char *text) {
+    char *colon = strrchr(text, ':');
+    if (access(text, F_OK) == 0) return true;
+    if (!colon) return false;
+    *colon = 0;
+    bool is_there = access(text, F_OK) == 0;
+    *colon = ':';
+    return is_there;
+}
+
 /* What stands before the path, if anything does that is no part of it; NULL: nothing. */
 static char *take_name(char *text) {
     size_t n = strcspn(text, "=/");
-    if (n == 0 || text[n] != '=' || access(text, F_OK) == 0) return NULL;
+    if (n == 0 || text[n] != '=' || is_path(text)) return NULL;
     char *name = strndup(text, n);
     if (name) memmove(text, text + n + 1, strlen(text + n + 1) + 1);
     return name;
 }
 
 static int add(ig_cli_adapters *a, const ig_cli_options *o, const char *text, size_t length) {
+    if (a->n == IG_ADAPTERS_MAX) return ig_cli_complain(o, "--lora: at most %d adapters", IG_ADAPTERS_MAX);
     ig_adapter *list = realloc(a->list, ((size_t)a->n + 1) * sizeof *list);
     if (list) a->list = list;
     char *path = list ? strndup(text, length) : NULL;
     if (!path) return ig_cli_complain(o, "out of memory for a list of adapters");
-    double scale = take_scale(path);
-    a->list[a->n++] = (ig_adapter){.path = path, .scale = o->lora_waits ? 0 : scale, .name = take_name(path)};
+    char *name = take_name(path);
+    double scale = a->scales[a->n] = take_scale(path);
+    a->list[a->n++] = (ig_adapter){.path = path, .scale = o->lora_waits ? 0 : scale, .name = name};
     if (*path) return IG_EXIT_OK;
     ig_cli_complain(o, "--lora: a name is empty");
     return IG_EXIT_USAGE;

@@ -125,6 +125,7 @@ void ig_cli_on_audit(void *user, const ig_cache_audit *audit);
 
 typedef struct ig_cli_adapters {
     ig_adapter *list;
+    double scales[IG_ADAPTERS_MAX]; /* as they were given, also of those that wait for requests that ask */
     int n;
 } ig_cli_adapters;
 

@@ -84,6 +84,7 @@ static int serve(ig_server *server, ig_server_options *s, ig_cli_app *app) {
     s->alias = model_name(name, app);
     s->variables = app->variables;
     s->model = app->model;
+    s->adapter_scales = app->adapters.scales;
     s->sampler = ig_cli_sampler_options(app, 0);
     s->scheduler = ig_scheduler_defaults();
     s->scheduler.session = ig_cli_session_options(app);
@@ -114,18 +115,20 @@ static char *folder_of(char *path) {
 
 /* From here on the files that a server needs are all there are; the model is fetched before, if it has to be, and named
  * by its path from then on. */
-static int close_files(ig_cli_options *o) {
+static int close_all_but(ig_cli_options *o, const ig_cli_adapters *adapters) {
+    enum { OTHERS = 12 };
     static char model[4096], files[4096], draft[4096], drafts[4096], spill[4096], sketches[4096], at[4096];
-    const char *own[3] = {NULL}, *const read[] = {
-                                     files, drafts,
-                                     ig_cli_path(sketches, sizeof sketches, IG_PLACE_CACHE, "sketches") ? sketches : "",
-                                     o->kv_sketch.n ? o->kv_sketch.v[0] : "", o->api_key_file ? o->api_key_file : "",
-                                     /* for libc and SQLite, and to find the address of --host */
-                                     "/dev/urandom", "/etc/localtime", "/etc/hosts", "/etc/host.conf",
-                                     "/etc/nsswitch.conf", "/etc/resolv.conf", "/etc/gai.conf", NULL};
+    const char *own[3] = {NULL},
+               *read[OTHERS + IG_ADAPTERS_MAX + 1] = {
+                   files, drafts, ig_cli_path(sketches, sizeof sketches, IG_PLACE_CACHE, "sketches") ? sketches : "",
+                   o->kv_sketch.n ? o->kv_sketch.v[0] : "", o->api_key_file ? o->api_key_file : "",
+                   /* for libc and SQLite, and to find the address of --host */
+                   "/dev/urandom", "/etc/localtime", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf",
+                   "/etc/resolv.conf", "/etc/gai.conf"};
     size_t n = 0;
     ig_error err = {0};
     int code = ig_cli_find_model(model, sizeof model, o);
+    for (int i = 0; i < adapters->n; i++) read[OTHERS + i] = adapters->list[i].path;
     if (!code) code = ig_cli_find_draft_model(draft, sizeof draft, o);
     if (code) return code;
     if (!o->alias) o->alias = o->hub;
@@ -142,6 +145,14 @@ static int close_files(ig_cli_options *o) {
     if (o->unix_path) snprintf(at, sizeof at, "%s", o->unix_path);
     const ig_sandbox s = {.own = own, .read = read, .socket = o->unix_path ? folder_of(at) : NULL};
     return ig_sandbox_files(&s, &err) ? ig_cli_fail(o, &err) : IG_EXIT_OK;
+}
+
+static int close_files(ig_cli_options *o) {
+    ig_cli_adapters adapters = {0};
+    int code = ig_cli_read_adapters(&adapters, o);
+    if (!code) code = close_all_but(o, &adapters);
+    ig_cli_free_adapters(&adapters);
+    return code;
 }
 
 /* It waits until the server takes signals. */

@@ -57,7 +57,7 @@ extern const ig_api ig_api_ollama_chat, ig_api_ollama_prompt, ig_api_ollama_raw;
 json_t *ig_ollama_chat_body(ig_call *c, const json_t *body);
 json_t *ig_ollama_prompt_body(ig_call *c, const json_t *body);
 json_t *ig_ollama_raw_body(ig_call *c, const json_t *body);
-/* As ig_server_own_name(); Ollama's clients may have ":latest" behind it. */
+/* The own name that it is, of the model or an adapter; Ollama's clients may have ":latest" behind it. NULL: none. */
 const char *ig_ollama_own_name(const ig_server *s, const char *name);
 
 /* ---- answers ------------------------------------------------------------------------------------- */

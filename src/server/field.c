@@ -69,7 +69,7 @@ bool ig_field_text(ig_call *c, const json_t *object, const char *name, const cha
 bool ig_field_model(ig_call *c, const json_t *object) {
     const char *name = NULL;
     if (!ig_field_text(c, object, "model", &name)) return false;
-    if (!name || c->server->o->any_model || ig_server_own_name(c->server, name, strlen(name))) return true;
+    if (!name || c->server->o->any_model || ig_server_find(c->server, name, strlen(name)) >= 0) return true;
     return ig_refuse_model(c, name);
 }
 

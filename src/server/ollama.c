@@ -160,8 +160,10 @@ static bool names_own(ig_call *c, const json_t *body) {
 }
 
 /* Who asks for no answer wants the model to be there, which it is. */
-static void say_loaded(ig_call *c, const ig_api *api) {
-    json_t *out = head_of(c->server->o->alias, api == &ig_api_ollama_chat, NULL, NULL, NULL);
+static void say_loaded(ig_call *c, const ig_api *api, const json_t *body) {
+    const char *name = json_string_value(ig_field(body, "model")),
+               *own = name ? ig_ollama_own_name(c->server, name) : NULL;
+    json_t *out = head_of(own ? own : c->server->o->alias, api == &ig_api_ollama_chat, NULL, NULL, NULL);
     bool ok = json_object_set_new(out, "done", json_true()) == 0 &&
               json_object_set_new(out, "done_reason", json_string("load")) == 0;
     if (ok) {
@@ -181,12 +183,11 @@ void ig_route_ollama(ig_call *c) {
         is_chat ? json_array_size(ig_field(body, "messages")) > 0 : json_string_length(ig_field(body, "prompt")) > 0;
     bool has_suffix = !is_chat && json_string_length(ig_field(body, "suffix")) > 0;
     bool ok = (is_chat || ig_field_bool(c, body, "raw", &is_raw)) && names_own(c, body);
-    json_decref(body);
-    if (!ok) return;
-    if (!has_question && !has_suffix)
-        say_loaded(c, api);
-    else
+    if (ok && !has_question && !has_suffix)
+        say_loaded(c, api, body);
+    else if (ok)
         ig_answer(c, is_raw || has_suffix ? &ig_api_ollama_raw : api);
+    json_decref(body);
 }
 
 /* As in "134.5M". */
@@ -212,10 +213,10 @@ static json_t *model_json(const ig_server *s, const char *name) {
 
 void ig_route_ollama_models(ig_call *c) {
     const ig_server *s = c->server;
-    json_t *list = json_pack("[o]", model_json(s, s->o->alias));
+    json_t *list = json_array();
     const char *name;
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && (name = ig_server_adapter(s, i)); i++)
+    bool ok = true;
+    for (size_t i = 0; ok && (name = ig_server_name(s, i)); i++)
         ok = json_array_append_new(list, model_json(s, name)) == 0;
     if (!ok) json_decref(list);
     ig_reply_json(c, ok ? json_pack("{s:o}", "models", list) : NULL);

@@ -87,9 +87,10 @@ static bool add_thinking(ig_translation *t, json_t *think) {
 const char *ig_ollama_own_name(const ig_server *s, const char *name) {
     static const char latest[] = ":latest";
     size_t n = strlen(name), n_latest = sizeof latest - 1;
-    const char *own = ig_server_own_name(s, name, n);
-    if (own || n < n_latest || strcmp(name + n - n_latest, latest) != 0) return own;
-    return ig_server_own_name(s, name, n - n_latest);
+    int own = ig_server_find(s, name, n);
+    if (own < 0 && n >= n_latest && strcmp(name + n - n_latest, latest) == 0)
+        own = ig_server_find(s, name, n - n_latest);
+    return own < 0 ? NULL : ig_server_name(s, (size_t)own);
 }
 
 /* What is common to all three. A stream is what comes unless it is not wanted. */

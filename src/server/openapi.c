@@ -219,19 +219,12 @@ static void add_route(json_t *paths, const ig_route *r) {
     json_decref(path);
 }
 
-/* How the model and its adapters are called. */
-static json_t *names_of(const ig_server *s) {
-    json_t *names = json_pack("[s]", s->o->alias);
-    const char *name;
-    for (size_t i = 0; (name = ig_server_adapter(s, i)); i++) json_array_append_new(names, json_string(name));
-    return names;
-}
-
 static json_t *adapters_of(const ig_server *s) {
     int n = s->info.n_adapters;
-    json_t *item = json_pack("{s:s, s:[s,s], s:{s:{s:s, s:i, s:i}, s:{s:s, s:i, s:i}}}", "type", "object", "required",
-                             "id", "scale", "properties", "id", "type", "integer", "minimum", 0, "maximum", n - 1,
-                             "scale", "type", "number", "minimum", -1000, "maximum", 1000);
+    json_t *item =
+        json_pack("{s:s, s:[s,s], s:{s:{s:s, s:i, s:i}, s:{s:s, s:i, s:i}}}", "type", "object", "required", "id",
+                  "scale", "properties", "id", "type", "integer", "minimum", 0, "maximum", n ? n - 1 : 0, "scale",
+                  "type", "number", "minimum", -IG_ADAPTER_SCALE_MAX, "maximum", IG_ADAPTER_SCALE_MAX);
     return json_pack("{s:s, s:i, s:o}", "type", "array", "maxItems", n, "items", item);
 }
 
@@ -248,12 +241,12 @@ static json_t *schemas_of(const ig_server *s) {
                                s->info.n_vocab - 1);
     json_t *refusal = json_pack("{s:s, s:[s], s:{s:{s:s}}}", "type", "object", "required", "error", "properties",
                                 "error", "type", "string");
-    json_t *or_none = names_of(s);
+    json_t *or_none = json_copy(s->adapters.names);
     json_array_append_new(or_none, json_null());
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:o}, s:{s:o}}", "Adapters", adapters_of(s), "Error",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:O}, s:{s:o}}", "Adapters", adapters_of(s), "Error",
                      error, "Refusal", refusal, "Tokens", tokens, "Policy", json_pack("{s:o}", "enum", policies),
                      "Messages", json_loads(messages, 0, NULL), "Tools", json_loads(tools, 0, NULL), "ToolChoice",
-                     json_loads(tool_choice, 0, NULL), "Name", "enum", names_of(s), "Model", "enum", or_none);
+                     json_loads(tool_choice, 0, NULL), "Name", "enum", s->adapters.names, "Model", "enum", or_none);
 }
 
 void ig_route_openapi(ig_call *c) {

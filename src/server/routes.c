@@ -46,26 +46,20 @@ static json_t *model_json(const ig_server *s) {
 }
 
 /* As vLLM lists them. */
-static json_t *adapter_json(const ig_server *s, const char *name, const char *path) {
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", name, "object", "model", "created", (json_int_t)s->created,
-                     "owned_by", "infinigen", "parent", s->o->alias, "root", ig_text_string(path));
+static json_t *adapter_json(const ig_server *s, size_t number) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", ig_server_name(s, number), "object", "model", "created",
+                     (json_int_t)s->created, "owned_by", "infinigen", "parent", s->o->alias, "root",
+                     ig_text_string(s->info.adapters[number - 1].path));
 }
 
-/* The model of this name, or an adapter; NULL: out of memory. */
-static json_t *named_json(const ig_server *s, const char *name) {
-    const char *adapter;
-    if (strcmp(name, s->o->alias) == 0) return model_json(s);
-    for (size_t i = 0; (adapter = ig_server_adapter(s, i)); i++)
-        if (strcmp(name, adapter) == 0) return adapter_json(s, name, s->info.adapters[i].path);
-    return NULL;
+static json_t *named_json(const ig_server *s, size_t number) {
+    return number ? adapter_json(s, number) : model_json(s);
 }
 
 static json_t *models_json(const ig_server *s) {
-    json_t *list = json_pack("[o]", model_json(s));
-    const char *name;
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && (name = ig_server_adapter(s, i)); i++)
-        ok = json_array_append_new(list, adapter_json(s, name, s->info.adapters[i].path)) == 0;
+    json_t *list = json_array();
+    bool ok = true;
+    for (size_t i = 0; ok && ig_server_name(s, i); i++) ok = json_array_append_new(list, named_json(s, i)) == 0;
     if (ok) return json_pack("{s:s, s:o}", "object", "list", "data", list);
     json_decref(list);
     return NULL;
@@ -75,10 +69,11 @@ void ig_route_models(ig_call *c) {
     static const char below[] = "/v1/models/";
     const char *path = c->head->path,
                *name = strncmp(path, below, sizeof below - 1) == 0 ? path + sizeof below - 1 : NULL;
+    int number = name ? ig_server_find(c->server, name, strlen(name)) : -1;
     if (!name)
         ig_reply_json(c, models_json(c->server));
-    else if (ig_server_own_name(c->server, name, strlen(name)))
-        ig_reply_json(c, named_json(c->server, name));
+    else if (number >= 0)
+        ig_reply_json(c, named_json(c->server, (size_t)number));
     else
         ig_refuse_model(c, name);
 }

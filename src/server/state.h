@@ -64,16 +64,16 @@ typedef struct ig_server_fields {
 /* ---- adapters (adapters.c) -------------------------------------------------------------------- */
 
 typedef struct ig_server_adapters {
-    json_t *names; /* of all, as clients call them */
-    float *scales; /* what requests take of each that say nothing; under the server's lock */
+    json_t *names;  /* the model's, and then those of all, as clients call them */
+    double *scales; /* what requests take of each that say nothing; under the server's lock */
 } ig_server_adapters;
 
 ig_status ig_server_open_adapters(ig_server *s, ig_error *err); /* of s->info */
 void ig_server_close_adapters(ig_server *s);
-/* Name of adapter number i; NULL past the end. */
-const char *ig_server_adapter(const ig_server *s, size_t i);
-/* The name of the model, or of an adapter, that these n bytes are; NULL: of none. */
-const char *ig_server_own_name(const ig_server *s, const char *name, size_t n);
+/* The model's name, 0, and those of its adapters, from 1; NULL past the end. */
+const char *ig_server_name(const ig_server *s, size_t i);
+/* The first of them that these n bytes are; -1: none. */
+int ig_server_find(const ig_server *s, const char *name, size_t n);
 
 /* ---- the server (server.c) ------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import shutil
 import struct
 
 import pytest
@@ -331,6 +332,27 @@ def test_stored_tokens_are_not_shared_with_others(program, tmp_path):
         assert [program(*args, *store, *more)[1] for more in ([], lora)] == alone
     half = [*lora[:1], f"{lora[1]}:0.5"]
     assert program(*args, *store, *half)[1] == program(*args, *half)[1]
+
+
+def test_names_of_files(program, tmp_path):
+    """What is a file is no name, and what is a name is no file."""
+    if not os.path.exists(LLAMA):
+        pytest.skip("no tiny models")
+    for name in ("a", "r:2", "x=y"):
+        shutil.copytree(os.path.join(LLAMA, "adapter"), tmp_path / name)
+    os.chdir(tmp_path)
+    for lora, name, path, scale in (("a", "a", "a", 1), ("a:0.5", "a", "a", 0.5), ("n=a:0.5", "n", "a", 0.5),
+                                    ("r:2", "r:2", "r:2", 1), ("n=r:2", "n", "r:2", 1), ("n=r:2:3", "n", "r:2", 3),
+                                    ("x=y", "x=y", "x=y", 1), ("x=y:2", "x=y", "x=y", 2), ("n=x=y", "n", "x=y", 1),
+                                    ("./a/", "a", "./a/", 1)):
+        status, out, err = program("inspect", "-m", os.path.abspath(LLAMA), "--lora", lora, "--json")
+        assert status == 0, err
+        assert json.loads(out)["adapters"] == [{"name": name, "path": path, "scale": scale}], lora
+    for scale in ("1e300", "1001", "-2000", "nan"):
+        status, _, err = program("inspect", "-m", LLAMA, "--lora", f"a:{scale}")
+        assert status == 2 and b"the scale of an adapter must be a number from -1000 to 1000" in err
+    status, _, err = program("inspect", "-m", LLAMA, "--lora", ",".join(["a"] * 65))
+    assert status != 0 and b"at most 64 adapters" in err
 
 
 def test_one_that_nobody_takes(program, tmp_path):
