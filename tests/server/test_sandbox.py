@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import make_model, of_threads, one_line, words
+from conftest import TINY_MODELS, make_model, of_threads, one_line, words
 from serving import Server
 
 LANDLOCK_CREATE_RULESET = 444
@@ -58,6 +58,15 @@ def test_a_server_within(program, tmp_path):
     with Server(program, model, *args) as s:
         reply = s.ask("/v1/completions", question(texts[2]), headers={"Authorization": "Bearer two"})[1]
         assert reply["choices"][0]["text"] == wanted[2] and reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 1000
+
+
+def test_adapters_that_lie_elsewhere(program, tmp_path):
+    adapter = os.path.join(TINY_MODELS, "llama31", "adapter")
+    if not os.path.exists(adapter):
+        pytest.skip("no tiny models")
+    with Server(program, make_model(tmp_path / "model"), "-c", 256, "--sandbox", "--lora", f"one={adapter}:2") as s:
+        replies = [s.ask("/v1/completions", question("abc", lora=lora))[1]["choices"][0]["text"] for lora in (None, [])]
+        assert replies[0] != replies[1]
 
 
 def test_a_socket(program, tmp_path):
