@@ -96,6 +96,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         {is_prompt && (o->audit || o->audit_trace), "without --dense-prefix no token is there to audit"},
         {!has_columns && differs(&o->kv_alpha, own.alpha), "--kv-alpha does nothing without infinigen-osdi24"},
         {!has_columns && differs(&o->kv_partial, own.partial), "--kv-partial does nothing without infinigen-osdi24"},
+        {o->lora_waits && !o->adapters.n, "--lora-init-without-apply does nothing without --lora FILE"},
         {!stores && o->kv_store_size, "--kv-store-size does nothing without --kv-store DIR"},
         {stores && o->kv_limit.n, "with --kv-limit nothing is taken from a store, and nothing kept there"},
         {stores && holds(&o->kv_policy, "h2o"), "the policy h2o takes nothing from a store, and keeps nothing there"},
