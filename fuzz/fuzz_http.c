@@ -4,6 +4,7 @@
  * its body are checked, as the end of the path says whose they are. Chunks are read where the head says so.
  */
 #define _GNU_SOURCE
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,8 @@ static void check_body(ig_call *c) {
     if (ok) {
         expect(x->n >= 1 && x->n <= 16 && x->ask.generate.n_stops <= 16 && x->n_top <= IG_REQUEST_TOP_MAX);
         expect(!x->tools.must_call || (x->tools.list && x->grammar));
+        expect(x->model_name && fabsf(x->adapter_scales[0]) <= IG_ADAPTER_SCALE_MAX &&
+               fabsf(x->adapter_scales[1]) <= IG_ADAPTER_SCALE_MAX);
         expect(x->cache.budget >= 0 && x->cache.budget <= 1 && x->cache.n_recent >= 1 && x->cache.n_sinks >= 0);
     } else {
         check_refusal(c);
@@ -101,7 +104,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static char key[1][IG_SERVER_KEY_BYTES] = {"a-key"};
     static ig_tool_format format = {
         .has_lists = true, .begin = "[", .before = "<call ", .middle = ">", .after = "</call>", .end = "]"};
-    static ig_server server = {.tool_format = &format,
+    static const ig_adapter adapters[] = {{.name = "one", .scale = 1}, {.name = "two", .scale = -0.5}};
+    static ig_server server = {.info = {.adapters = adapters, .n_adapters = 2},
+                               .lock = PTHREAD_MUTEX_INITIALIZER,
+                               .tool_format = &format,
                                .keys = {.lock = PTHREAD_MUTEX_INITIALIZER, .n = 1, .keys = key},
                                .fields = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     ig_server_options options = {
@@ -112,6 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     size_t n = find_head(text, n_bytes);
     server.o = &options;
     server.thoughts = ig_thought_marks_find("</think>");
+    if (!server.adapters.names && ig_server_open_adapters(&server, NULL)) exit(1);
     if (!n) return 0;
     char *copy = malloc(n + 1), *body = malloc(n_bytes - n + 1);
     if (!copy || !body) exit(1);
