@@ -185,11 +185,10 @@ typedef struct ig_model_options {
                        that products read faster in an order of their own, which depends on type and processor,
                        are copied into it, unless that takes more than 3/4 of the memory that is available. Bits
                        are the same */
-    const char *chat_template; /* Jinja in place of the model's own; copied. NULL: that one */
-    const ig_adapter
-        *adapters; /* [n_adapters], IG_ADAPTERS_MAX at most, that are added to the weights in every step; copied, so
-                      that their files may change. The model has another identity then. Not with the first two above */
-    int n_adapters;
+    const char *chat_template;  /* Jinja in place of the model's own; copied. NULL: that one */
+    const ig_adapter *adapters; /* [n_adapters] that are added to the weights in every step; copied, so that their files
+                                   may change. The model has another identity then. Not with the first two above */
+    int n_adapters;             /* at most IG_ADAPTERS_MAX */
     ig_progress_fn progress;
     void *progress_user;
 } ig_model_options;

@@ -50,7 +50,8 @@ static json_t *with_scores(json_t *value, json_t *scores) {
     return NULL;
 }
 
-static json_t *reply(ig_exchange *x) {
+/* `ids` are those of tokens that have not been told; NULL: nobody asks. */
+static json_t *reply_with(ig_exchange *x, json_t *ids) {
     ig_choice *k = &x->choices[0];
     const ig_request_result *r = &k->result;
     const char *why = r->finish == IG_FINISH_END ? "eos" : r->finish == IG_FINISH_STOP ? "word" : "limit";
@@ -58,27 +59,32 @@ static json_t *reply(ig_exchange *x) {
     size_t n_text = x->only_reads ? 0 : k->n_text;
     int n_tokens = x->only_reads ? 0 : r->n_tokens;
     json_t *text = ig_text_stringn(k->text ? k->text : "", x->is_stream ? 0 : n_text); /* or else it has been told */
-    json_t *out =
-        json_pack("{s:i, s:o, s:b, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content", text,
-                  "stop", 1, "stop_type", why, "stopping_word", word, "model", x->model_name, "tokens_predicted",
-                  n_tokens, "tokens_evaluated", r->n_prompt, "tokens_cached", r->n_prompt + n_tokens, "truncated", 0,
-                  "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k),
-                  "infinigen", ig_choice_cost(k));
-    if (out && x->returns_ids) json_object_set_new(out, "tokens", x->only_reads ? json_array() : ig_choice_new_ids(k));
+    json_t *out = json_pack("{s:i, s:o, s:O*, s:b, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0,
+                            "content", text, "tokens", x->only_reads ? NULL : ids, "stop", 1, "stop_type", why,
+                            "stopping_word", word, "model", x->model_name, "tokens_predicted", n_tokens,
+                            "tokens_evaluated", r->n_prompt, "tokens_cached", r->n_prompt + n_tokens, "truncated", 0,
+                            "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings",
+                            ig_choice_timings(k), "infinigen", ig_choice_cost(k));
     return with_scores(out, x->only_reads ? json_null() : ig_choice_logprobs(k, k->n_tokens - k->n_tokens_sent));
+}
+
+static json_t *reply(ig_exchange *x) {
+    json_t *ids = x->returns_ids ? ig_choice_new_ids(&x->choices[0]) : NULL, *out = reply_with(x, ids);
+    json_decref(ids);
+    return out;
 }
 
 static bool tell(ig_exchange *x, json_t *choice) {
     bool is_last = json_is_string(json_object_get(choice, "finish_reason")), ok = true;
-    json_t *text = json_object_get(choice, "text"), *scores = json_object_get(choice, "logprobs");
+    json_t *text = json_object_get(choice, "text"), *scores = json_object_get(choice, "logprobs"),
+           *ids = json_object_get(choice, "token_ids");
     if (is_last)
-        ok = ig_stream_event(x, NULL, reply(x));
+        ok = ig_stream_event(x, NULL, reply_with(x, ids));
     else if (!x->only_reads && (json_string_length(text) || json_array_size(scores)))
         ok = ig_stream_event(
             x, NULL,
-            with_scores(json_pack("{s:i, s:O, s:O*, s:b, s:i, s:i}", "index", 0, "content", text, "tokens",
-                                  json_object_get(choice, "token_ids"), "stop", 0, "tokens_predicted",
-                                  x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids),
+            with_scores(json_pack("{s:i, s:O, s:O*, s:b, s:i, s:i}", "index", 0, "content", text, "tokens", ids, "stop",
+                                  0, "tokens_predicted", x->choices[0].n_seen, "tokens_evaluated", x->prompts[0].n_ids),
                         json_incref(scores)));
     json_decref(choice);
     return ok;

@@ -404,6 +404,9 @@ def test_ids_of_tokens(server):
     assert server.ask("/completion", native)[1]["tokens"] == wanted
     events = server.native_events("/completion", native)
     assert sum((e["tokens"] for e in events), []) == wanted
+    ended = {**native, "ignore_eos": False, "logit_bias": {"2": 100}}
+    assert server.ask("/completion", ended)[1]["tokens"] == [2]
+    assert sum((e["tokens"] for e in server.native_events("/completion", ended)), []) == [2]
     assert "tokens" not in server.ask("/completion", {**native, "return_tokens": False})[1]
     status, reply, _ = server.ask(TEXT, {**body, "max_tokens": 2000, "prompt": [[5] * 40] * 128, "logprobs": 3})
     assert status == 400 and "1285120 scores and ids" in reply["error"]["message"], reply
