@@ -619,7 +619,8 @@ typedef struct ig_batch_item {
     const int32_t *ids; /* [n] appended to the session */
     int n;              /* at most the session's n_batch */
     bool prompt;        /* dense attention, any n; else n is 1 and the policy selects (a decode step) */
-    bool more;          /* the prompt goes on after this piece: logits are not wanted, which saves time */
+    int more;           /* tokens of the prompt that come after this piece, in later steps: while there are any, logits
+                           are not wanted, which saves time */
     ig_status status;   /* out */
     ig_error error;     /* out, if status */
 } ig_batch_item;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/memory.h"
 
 /* ---- shares ------------------------------------------------------------------------ */
@@ -134,13 +135,34 @@ static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_
     return IG_OK;
 }
 
+/* How many of a segment's queries, the last ones, the policy observes. */
+static int count_observed(const ig_segment *seg) {
+    const ig_policy *p = seg->seq->policy;
+    if (!p->ops->observe) return 0;
+    if (!p->ops->observes_ends) return seg->n;
+    int n = seg->dense ? p->options.n_recent - seg->n_to_come : 0;
+    return n < 0 ? 0 : ig_min_int(n, seg->n);
+}
+
 static ig_status show_weights(const ig_step *step, const ig_segment *seg) {
     ig_policy *p = seg->seq->policy;
+    int end = seg->first + seg->n, n = count_observed(seg);
+    if (n == 0 || ig_policy_is_dense(p, step->layer)) return IG_OK;
     ig_attention job = ig_step_job(step, seg, step->x->views);
+    size_t at = (size_t)(job.n_tokens - n) * (size_t)step->heads.n_heads;
+    job.q += at * (size_t)step->heads.head_dim;
+    job.lse += at;
+    job.n_tokens = n;
     ig_status s = weigh_all(step, seg, &job, false);
     for (int h = 0; !s && h < step->heads.n_kv_heads; h++) {
-        ig_entries e = ig_kv_entries(seg->seq->kv, step->layer, h);
-        p->ops->observe(p, step->layer, h, &e, step->x->weights + (size_t)h * (size_t)seg->seq->n_ctx);
+        ig_observation x = {.layer = step->layer,
+                            .head = h,
+                            .e = ig_kv_entries(seg->seq->kv, step->layer, h),
+                            .weights = step->x->weights + (size_t)h * (size_t)seg->seq->n_ctx,
+                            .first = end - n,
+                            .n = n,
+                            .end = end + seg->n_to_come};
+        p->ops->observe(p, &x);
     }
     return s;
 }
@@ -300,10 +322,8 @@ static void trace(const ig_step *step, const ig_segment *seg) {
 /* One segment, which has not failed. */
 static ig_status observe(const ig_step *step, const ig_segment *seg) {
     ig_sequence *seq = seg->seq;
-    const ig_policy_ops *ops = seq->policy->ops;
     bool sparse = ig_step_selects(step, seg);
-    ig_status s = IG_OK;
-    if (ops->observe && !ig_policy_is_dense(seq->policy, step->layer)) s = show_weights(step, seg);
+    ig_status s = show_weights(step, seg);
     if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, seg);
     if (s) return s;
     if (seg->dense) { /* a prompt is neither counted nor traced */

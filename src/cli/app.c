@@ -56,6 +56,15 @@ static bool holds(const ig_cli_texts *list, const char *text) {
     return false;
 }
 
+/* The first of the given policies that has to see a prompt being computed, or drops some of it, so that nothing can be
+ * taken over or taken back; NULL: none. */
+static const char *first_that_sees(const ig_cli_options *o) {
+    static const char *const names[] = {"h2o", "snapkv", "pyramidkv", "infinigen-osdi24"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (holds(&o->kv_policy, names[i])) return names[i];
+    return NULL;
+}
+
 /* --kv-limit 100% is none. */
 static bool limits_all(const ig_cli_options *o) {
     for (int i = 0; i < o->kv_limit.n; i++)
@@ -76,6 +85,10 @@ static void warn_of_idle_options(const ig_cli_options *o) {
     const bool chooses = o->kv_budget.n || (ig_cli_is_given(o, &o->kv_policy) && !is_full);
     const bool compares = (o->verb->bit & (IG_VERB_PERPLEXITY | IG_VERB_EVAL)) && holds(&o->kv_policy, "full") &&
                           (o->kv_policy.n > 1 || o->kv_budget.n > 1) && !is_prompt;
+    const char *sees = first_that_sees(o);
+    char no_store[128];
+    snprintf(no_store, sizeof no_store, "the policy %s takes nothing from a store, and keeps nothing there",
+             sees ? sees : "");
     bool drops_prompts = false;
     for (int i = 0; i < o->n_prompt.n; i++)
         drops_prompts |= o->breakdown && o->n_prompt.v[i] && ig_cli_is_given(o, &o->n_prompt);
@@ -99,8 +112,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         {o->lora_waits && !o->adapters.n, "--lora-init-without-apply does nothing without --lora FILE"},
         {!stores && o->kv_store_size, "--kv-store-size does nothing without --kv-store DIR"},
         {stores && o->kv_limit.n, "with --kv-limit nothing is taken from a store, and nothing kept there"},
-        {stores && holds(&o->kv_policy, "h2o"), "the policy h2o takes nothing from a store, and keeps nothing there"},
-        {stores && has_columns, "the policy infinigen-osdi24 takes nothing from a store, and keeps nothing there"},
+        {stores && sees, no_store},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].is_idle) ig_cli_log((void *)o, IG_LOG_WARN, all[i].text);
@@ -333,8 +345,10 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     return s;
 }
 
-/* Why nothing can be computed ahead, where that is so. */
-static const char *what_has_no_draft(const ig_cli_options *o) {
+/* Why nothing can be computed ahead, where that is so: text [n]. */
+static void tell_why_no_draft(char *text, size_t n, const ig_cli_options *o) {
+    const char *sees = first_that_sees(o);
+    if (sees) snprintf(text, n, "by the policy %s", sees);
     const struct {
         bool is_so;
         const char *text;
@@ -346,14 +360,10 @@ static const char *what_has_no_draft(const ig_cli_options *o) {
         {o->audit || o->audit_trace, "with --audit"},
         {o->batch == 1, "with --batch-size 1"},
         {o->speculate && strcmp(o->speculate, "paper") == 0, "with --speculate paper"},
-        {holds(&o->kv_policy, "h2o"), "by the policy h2o"},
-        {holds(&o->kv_policy, "infinigen-osdi24"), "by the policy infinigen-osdi24"},
-        {true, "on a GPU, by models whose layers share keys or carry large states, and in contexts of millions"},
+        {!sees, "on a GPU, by models whose layers share keys or carry large states, and in contexts of millions"},
     };
-    const char *text = NULL;
-    for (size_t i = 0; !text; i++)
-        if (all[i].is_so) text = all[i].text;
-    return text;
+    for (size_t i = sizeof all / sizeof *all; i-- > 0;)
+        if (all[i].is_so) snprintf(text, n, "%s", all[i].text);
 }
 
 int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options) {
@@ -364,8 +374,9 @@ int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options)
     if (!is_asked) return IG_EXIT_OK;
     if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
     if (plan.n_draft) return IG_EXIT_OK;
-    ig_cli_complain(o, "%s: leave it out: nothing is computed ahead %s", app->draft_model ? "-md" : "--draft",
-                    what_has_no_draft(o));
+    char why[128];
+    tell_why_no_draft(why, sizeof why, o);
+    ig_cli_complain(o, "%s: leave it out: nothing is computed ahead %s", app->draft_model ? "-md" : "--draft", why);
     return IG_EXIT_USAGE;
 }
 

@@ -62,6 +62,8 @@ static ig_status check_items(const ig_batch_item *items, size_t n, ig_error *err
         if (!items[i].prompt && items[i].n > 1)
             return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu: %d tokens to be decoded in one step", i,
                            items[i].n);
+        if (items[i].more < 0 || items[i].more > IG_CTX_MAX)
+            return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu has %d more tokens to come", i, items[i].more);
         if (!items[i].prompt && items[i].more)
             return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu has more of a prompt, but is none", i);
         n_rows += (size_t)items[i].n;
@@ -99,6 +101,7 @@ static void add_segment(int *n_segments, int number, const ig_batch_item *x, ig_
                                                          .n = x->n + s->n_guesses,
                                                          .number = number,
                                                          .dense = x->prompt,
+                                                         .n_to_come = x->more,
                                                          .shares = s->options.adapter_scales,
                                                          .n_asked = !x->more,
                                                          .err = err};

@@ -144,7 +144,7 @@ static int add_missing(draft_step *step, ig_session *s, int n, int most) {
     if (left < 1) return -1;
     step->sessions[step->n] = s;
     step->items[step->n++] = (ig_batch_item){
-        .session = d, .ids = s->tokens + n_held, .n = rows, .prompt = rows > 1, .more = rows > 1 && rows < missing};
+        .session = d, .ids = s->tokens + n_held, .n = rows, .prompt = rows > 1, .more = rows > 1 ? missing - rows : 0};
     step->n_rows += rows;
     return missing - rows;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/compiler.h"
 #include "base/error.h"
 #include "engine/sampler.h"
 
@@ -215,8 +216,8 @@ int ig_request_rest(ig_request *r) {
 ig_status ig_request_compute(ig_request *r, int n, ig_error *err) {
     if (depends_on_pieces(r->session)) n = r->session->options.n_batch;
     int end = r->session->n_tokens + n;
-    return ig_session_sync_logits(r->session, r->o.ids, end < r->o.n_ids ? end : r->o.n_ids,
-                                  r->o.score_prompt ? on_prompt_logits : NULL, r, err);
+    return ig_session_sync_some(r->session, r->o.ids, ig_min_int(end, r->o.n_ids), r->o.n_ids,
+                                r->o.score_prompt ? on_prompt_logits : NULL, r, err);
 }
 
 bool ig_request_advance(ig_request *r) {

@@ -157,7 +157,7 @@ typedef struct step {
 
 static void add_item(ig_scheduler *c, step *s, ig_request *r, const int32_t *ids, int n, bool is_prompt) {
     c->of_item[s->n] = r;
-    bool more = is_prompt && r->session->n_tokens + n < r->o.n_ids;
+    int more = is_prompt ? r->o.n_ids - r->session->n_tokens - n : 0;
     c->items[s->n++] = (ig_batch_item){.session = r->session, .ids = ids, .n = n, .prompt = is_prompt, .more = more};
 }
 

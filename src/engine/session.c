@@ -266,8 +266,8 @@ ig_status ig_session_drop_ahead(ig_session *s, ig_error *err) {
 /* A prompt on its way into a session. */
 typedef struct prefill {
     const int32_t *ids; /* [n] */
-    int n;
-    ig_logits_fn sink; /* NULL: nobody wants the logits */
+    int n, n_all;       /* tokens that the session is to hold now, and in the end */
+    ig_logits_fn sink;  /* NULL: nobody wants the logits */
     void *user;
     bool stop; /* the sink has had enough */
 } prefill;
@@ -294,6 +294,7 @@ static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
                                   .first = first,
                                   .n = n,
                                   .dense = true,
+                                  .n_to_come = p->n_all - first - n,
                                   .shares = s->options.adapter_scales,
                                   .n_asked = p->sink ? n : first + n == p->n,
                                   .err = err};
@@ -366,8 +367,8 @@ ig_status ig_session_reuse_some(int *n_held, bool *is_cut, ig_session *s, const 
     return status;
 }
 
-ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
-                                 ig_error *err) {
+ig_status ig_session_sync_some(ig_session *s, const int32_t *ids, int n, int n_all, ig_logits_fn sink, void *user,
+                               ig_error *err) {
     if (!s || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_sync: at least one token is needed");
     if (n > s->options.n_ctx)
         return ig_fail(err, IG_E_LIMIT, "%d tokens are more than the context of %d", n, s->options.n_ctx);
@@ -378,7 +379,7 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     int held;
     status = ig_session_reuse(&held, s, ids, n, err);
     if (status || held == n) return status;
-    prefill p = {.ids = ids, .n = n, .sink = sink, .user = user};
+    prefill p = {.ids = ids, .n = n, .n_all = n_all, .sink = sink, .user = user};
     int from = s->n_tokens;
     while (!status && s->n_tokens < n) {
         status = compute_batch(s, &p, err);
@@ -391,6 +392,11 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     }
     s->prefill_seconds += ig_clock_seconds() - start;
     return status;
+}
+
+ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
+                                 ig_error *err) {
+    return ig_session_sync_some(s, ids, n, n, sink, user, err);
 }
 
 ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err) {

@@ -43,14 +43,9 @@ static void h2o_append(ig_policy *p, int layer, int head, int slot, const uint16
     head_sums(p, layer, head)[slot] = 0;
 }
 
-static void h2o_choose(ig_policy *p, ig_choosing *x, int part) {
-    (void)p, (void)part;
-    x->n = x->e.n;
-}
-
-static void h2o_observe(ig_policy *p, int layer, int head, const ig_entries *e, const float *weights) {
-    float *sums = head_sums(p, layer, head);
-    for (int i = 0; i < e->n; i++) sums[e->slot ? e->slot[i] : i] += weights[i];
+static void h2o_observe(ig_policy *p, const ig_observation *x) {
+    float *sums = head_sums(p, x->layer, x->head);
+    for (int i = 0; i < x->e.n; i++) sums[x->e.slot ? x->e.slot[i] : i] += x->weights[i];
 }
 
 static int h2o_limit(const ig_policy *p, int layer, int n_tokens) {
@@ -78,7 +73,7 @@ const ig_policy_ops ig_policy_h2o = {
     .open = h2o_open,
     .close = h2o_close,
     .append = h2o_append,
-    .stages = {{.run = h2o_choose}},
+    .stages = {{.run = ig_policy_choose_all}},
     .observe = h2o_observe,
     .limit = h2o_limit,
     .value = h2o_value,

@@ -12,8 +12,8 @@
 #include "base/error.h"
 
 static const ig_policy_ops *const policies[] = {
-    &ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,  &ig_policy_quest,
-    &ig_policy_h2o,       &ig_policy_window,           &ig_policy_oracle};
+    &ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,   &ig_policy_quest, &ig_policy_h2o,
+    &ig_policy_snapkv,    &ig_policy_pyramidkv,        &ig_policy_window, &ig_policy_oracle};
 
 const char *ig_cache_policy(size_t i, const char **help) {
     if (i >= IG_COUNT(policies)) return NULL;
@@ -27,8 +27,8 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
     for (size_t i = 0; i < IG_COUNT(policies); i++)
         if (strcmp(policies[i]->name, o->policy) == 0) {
             *out = policies[i];
-            if (o->n_dense_layers < 0)
-                o->n_dense_layers = policies[i]->n_dense_layers ? policies[i]->n_dense_layers : IG_POLICY_DENSE_LAYERS;
+            int own = policies[i]->n_dense_layers;
+            if (o->n_dense_layers < 0) o->n_dense_layers = own < 0 ? 0 : own ? own : IG_POLICY_DENSE_LAYERS;
             return IG_OK;
         }
     char names[128] = "";
@@ -99,6 +99,11 @@ static void run_stages(ig_policy *p, ig_choosing *x, bool for_rest) {
     for (const ig_policy_stage *stage = p->ops->stages; stage->run; stage++)
         for (int part = 0, n = ig_policy_tasks(stage, x); stage->for_rest == for_rest && part < n; part++)
             stage->run(p, x, part);
+}
+
+void ig_policy_choose_all(ig_policy *p, ig_choosing *x, int part) {
+    (void)p, (void)part;
+    x->n = x->e.n;
 }
 
 void ig_policy_choose(ig_policy *p, ig_choosing *x) { run_stages(p, x, false); }

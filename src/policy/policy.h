@@ -67,6 +67,15 @@ typedef struct ig_policy_stage {
     bool for_rest; /* it is there for ig_choosing.rest alone */
 } ig_policy_stage;
 
+/* What attention did with the entries of a KV head of a layer that is not dense. */
+typedef struct ig_observation {
+    int layer, head;
+    ig_entries e;
+    const float *weights; /* [e.n] in order of position, summed over the queries and the query heads of the group */
+    int first, n;         /* the queries, those of tokens [first, first + n) */
+    int end;              /* of the prompt that they are of; without one, first + n */
+} ig_observation;
+
 /* Entries are named by the slot they lie in (ig_entries of kv/entries.h): the token's number, unless entries were
  * dropped. A policy makes one list of entries per KV head, for all query heads of its group, or one per query head.
  * Members that say "optional" may be NULL. */
@@ -80,12 +89,13 @@ typedef struct ig_policy_ops {
     bool sums_up;          /* it keeps sums of IG_UNIT_SLOTS consecutive tokens: where a text is cut within such a unit,
                               those that are left of it come to append() once more */
     bool ignores_window;   /* n_sinks and n_recent mean nothing to it */
+    bool observes_ends;    /* observe() is for the last n_recent queries of prompts alone */
     bool meet;           /* a stage begins when the one before has ended for all lists of the layer; then scratch is the
                             thread's, and keeps nothing from stage to stage */
     bool guess_is_final; /* its own ig_cache_options.speculate is "paper" */
     double budget;       /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
     int n_whole;         /* its own budget is everything while a KV head has at most so many entries */
-    int n_dense_layers;  /* its own likewise; 0: IG_POLICY_DENSE_LAYERS */
+    int n_dense_layers;  /* its own likewise; 0: IG_POLICY_DENSE_LAYERS; -1: none */
 
     /* ---- memory ---- */
 
@@ -106,9 +116,8 @@ typedef struct ig_policy_ops {
      * on, `stride` floats apart, before the keys of these tokens are appended. Heads may come from several threads.
      * Optional. */
     void (*see_queries)(ig_policy *p, int layer, int head, const float *q, size_t stride, int first, int n);
-    /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
-     * position, summed over queries and the query heads of the group. Prefill too. Optional. */
-    void (*observe)(ig_policy *p, int layer, int head, const ig_entries *e, const float *weights);
+    /* What attention did with the entries of a KV head, of a prompt as well as of decode steps. Optional. */
+    void (*observe)(ig_policy *p, const ig_observation *x);
 
     /* ---- the timeline: what it was shown is not all true any more ---- */
 
@@ -181,8 +190,8 @@ struct ig_policy {
 /* IG_E_ARG with the list of names if there is none of that name. Fills in the dense layers if they were left open. */
 ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *options, ig_error *err);
 
-extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_policy_quest, ig_policy_infinigen_osdi24,
-    ig_policy_infinigen, ig_policy_oracle;
+extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_policy_snapkv, ig_policy_pyramidkv,
+    ig_policy_quest, ig_policy_infinigen_osdi24, ig_policy_infinigen, ig_policy_oracle;
 
 /* True if every step uses all entries of this layer: no selection, nothing kept. */
 bool ig_policy_is_dense(const ig_policy *p, int layer);
@@ -253,6 +262,8 @@ static inline ig_status ig_policy_opened(ig_policy **out, ig_status status) {
 static inline void ig_policy_name_slots(ig_choosing *x) {
     for (int i = 0; x->e.slot && i < x->n; i++) x->index[i] = x->e.slot[x->index[i]];
 }
+/* A stage that chooses all entries. */
+void ig_policy_choose_all(ig_policy *p, ig_choosing *x, int part);
 /* Entries that the budget is of n, 1..n. */
 int ig_policy_budget(const ig_policy *p, int n);
 /* Entries that a step may use of n: the budget, but the sinks and the recent ones at least. */

@@ -42,6 +42,7 @@ def test_what_is_refused(program, pair, tmp_path):
                                  (("-md", "qwen2.5-coder-0.5"), 1, "did you mean 'qwen2.5-coder-0.5b'?"),
                                  (("-md", other), 2, "its token 300 is another text"),
                                  (("-md", draft, "--kv-policy", "h2o"), 2, "-md: leave it out"),
+                                 (("-md", draft, "--kv-policy", "snapkv"), 2, "by the policy snapkv"),
                                  (("-md", draft, "--draft", 0), 2, "with --draft 0")):
         status, out, err = program(*run, *flags)
         assert status == code and out == b"" and message in one_line(err)

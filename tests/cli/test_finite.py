@@ -14,7 +14,7 @@ from conftest import make_model, words
 NAN = b"\xc0\x7f"  # 16-bit brain floats
 HUGE = b"\x62\x7f"  # 3e38
 LARGE = b"\xf0\x7c"  # 1e37
-POLICIES = ("infinigen", "full", "infinigen-osdi24", "quest", "h2o", "window", "oracle")
+POLICIES = ("infinigen", "full", "infinigen-osdi24", "quest", "h2o", "snapkv", "window", "oracle")
 
 
 def break_weight(folder, tensor, value, *rows, column=3):

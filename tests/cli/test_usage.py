@@ -398,6 +398,7 @@ def test_full_disk(program, args):
     (["--kv-store-size", "1G"], "--kv-store-size does nothing without --kv-store"),
     (["--kv-store", "kv", "--kv-limit", "50%"], "with --kv-limit nothing is taken from a store"),
     (["--kv-store", "kv", "--kv-policy", "h2o"], "the policy h2o takes nothing from a store"),
+    (["--kv-store", "kv", "--kv-policy", "pyramidkv"], "the policy pyramidkv takes nothing from a store"),
     (["--device", "cpu", "-ngl", "99"], "-ngl 99: no GPU computes here"),
 ])
 def test_options_that_do_nothing(program, tmp_path, flags, message):

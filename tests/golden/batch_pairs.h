@@ -25,6 +25,7 @@ static const kind kinds[] = {
     {"quest", "q4", true, 0},      {"h2o", "f16", false, 0},        {"window", "f16", true, 0},
     {"infinigen", "q4", false, 0}, {"oracle", "q8", true, 0},       {"infinigen-osdi24", "q8", false, 0},
     {"full", "q1", false, 0},      {"infinigen", "q8", false, 0.3}, {"h2o", "q2", true, 0},
+    {"snapkv", "f16", false, 0},   {"pyramidkv", "q8", true, 0},
 };
 
 typedef struct pair {
@@ -43,11 +44,14 @@ static ig_model *draft_model; /* of `together`; NULL: none */
 
 static inline int any(int limit) { return (int)(ig_random_u64(&dice) % (uint64_t)limit); }
 
+/* Whether the policy drops entries. */
+static inline bool drops(const kind *k) { return strcmp(k->policy, "h2o") == 0 || strstr(k->policy, "kv"); }
+
 static inline void open_pair(pair *p, const kind *k, const char *where) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = n_ctx;
     o.n_batch = N_BATCH;
-    o.cache.policy = shares && strcmp(k->policy, "h2o") == 0 ? "quest" : k->policy;
+    o.cache.policy = shares && drops(k) ? "quest" : k->policy;
     o.cache.memory.type = k->type;
     o.cache.memory.limit = has_window ? 0 : k->limit;
     o.cache.budget = 0.15;
@@ -118,7 +122,8 @@ static inline int32_t next_of(const pair *p) {
 static inline ig_batch_item ask(const pair *p, int32_t *ids) {
     bool prompt = any(n_draft ? 20 : 3) == 0;
     ig_batch_item x = {.session = p->together, .ids = ids, .n = prompt ? 1 + any(MOST_PIECE) : 1, .prompt = prompt};
-    x.more = prompt && any(2);
+    /* The other session's prompts end with each piece, and what a prompt's end attends to is not that of its middle. */
+    x.more = prompt && any(2) && !p->alone->seq.policy->ops->observes_ends;
     int32_t text[N_CTX + MOST_PIECE];
     memcpy(text, p->ids, (size_t)p->n * sizeof *text);
     for (int i = 0; i < x.n; i++) ids[i] = text[p->n + i] = next_token(text, p->n + i);

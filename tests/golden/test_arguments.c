@@ -443,9 +443,14 @@ static void batches(void **state) {
     x[1].session = session;
     REFUSED(ig_batch_step(x, 2, ERR));
     x[1].session = second;
-    x[0].more = true; /* of what is no prompt */
+    x[0].more = 1; /* of what is no prompt */
     REFUSED(ig_batch_step(x, 2, ERR));
-    x[0].more = false;
+    x[0].more = 0;
+    x[1].more = -1;
+    REFUSED(ig_batch_step(x, 2, ERR));
+    x[1].more = INT_MAX;
+    REFUSED(ig_batch_step(x, 2, ERR));
+    x[1].more = 0;
     x[1].n = INT_MAX;
     assert_int_equal(ig_batch_step(x, 2, &error), IG_E_LIMIT);
     assert_int_equal(ig_session_tokens(session, NULL), 20); /* nothing has changed */

@@ -410,6 +410,7 @@ int main(void) {
         WITH(prefixes_are_taken, "oracle", "oracle", "f16", false, true),
         WITH(prefixes_are_taken, "window", "window", "q8", true, true),
         WITH(prefixes_are_taken, "h2o", "h2o", "f16", false, false),
+        WITH(prefixes_are_taken, "snapkv", "snapkv", "f16", false, false),
         WITH(prefixes_are_taken, "osdi24", "infinigen-osdi24", "f16", true, false),
         WITH(a_cut_copies, "infinigen", "infinigen", "f16", false, true),
         WITH(a_cut_copies, "infinigen q4, disk", "infinigen", "q4", true, true),

@@ -24,7 +24,7 @@ static void one_by_one(pair *p, int n) {
 
 /* Whether what sessions of this kind do can be taken back. */
 static bool may_guess(const kind *k) {
-    return strcmp(k->policy, "h2o") && strcmp(k->policy, "infinigen-osdi24") && (k->limit == 0 || has_window);
+    return !drops(k) && strcmp(k->policy, "infinigen-osdi24") && (k->limit == 0 || has_window);
 }
 
 /* Another policy for both, if they have dropped nothing. */
@@ -82,7 +82,7 @@ static void among_others(void **state) {
         if (x->n > 1 && any(4) == 0) one_by_one(x, any(30));
     }
     for (int i = 0; i < MOST; i++) n_hits += stats(p[i].together).n_draft_hits;
-    assert_true(n_hits > TIMES(30));
+    assert_true(n_hits > TIMES(20));
     for (int i = 0; i < MOST; i++) close_pair(&p[i]);
 }
 

@@ -16,8 +16,7 @@
 
 #include <cmocka.h>
 
-#include "base/half.h"
-#include "golden/dropping.h"
+#include "golden/dropping_rule.h"
 
 static void h2o_with_the_whole_budget(void **state) {
     (void)state;
@@ -42,30 +41,6 @@ static void h2o_with_the_whole_budget(void **state) {
 
 /* ---- h2o against its rule ------------------------------------------------------------- */
 
-/* The rule in the first layer, from the queries and keys that the model makes of the tokens. */
-typedef struct reference {
-    const ig_session *s;
-    double sums[KV_HEADS][N_CTX];
-    float keys[N_CTX][KV_HEADS][DIM];
-    bool held[KV_HEADS][N_CTX];
-    int n; /* tokens seen */
-} reference;
-
-static void weigh(reference *ref, int head, const float *q, int position) {
-    double score[N_CTX], most = -INFINITY, sum = 0;
-    for (int t = 0; t <= position; t++) {
-        if (!ref->held[head][t]) continue;
-        score[t] = 0;
-        for (int c = 0; c < DIM; c++) score[t] += (double)q[c] * (double)ref->keys[t][head][c];
-        score[t] *= model->config.attn_scale;
-        most = fmax(most, score[t]);
-    }
-    for (int t = 0; t <= position; t++)
-        if (ref->held[head][t]) sum += exp(score[t] - most);
-    for (int t = 0; t <= position; t++)
-        if (ref->held[head][t]) ref->sums[head][t] += exp(score[t] - most) / sum;
-}
-
 static void reference_drop(reference *ref, int head, int n_kept) {
     int n = 0, n_recent = 0, first_recent = ref->n;
     for (int t = 0; t < ref->n; t++) n += ref->held[head][t];
@@ -85,14 +60,8 @@ static void see_layer(void *user, ig_tap_place at, int layer) {
     int n = b->segments[0].n, share = (int)ceil(0.15 * (ref->n + 1)), least = SINKS + RECENT;
     for (int h = 0; h < KV_HEADS; h++) {
         if (!b->segments[0].dense) reference_drop(ref, h, (share > least ? share : least) - 1);
-        for (int i = 0; i < n; i++) {
-            ref->held[h][ref->n + i] = true;
-            for (int c = 0; c < DIM; c++)
-                ref->keys[ref->n + i][h][c] = ig_f16_f32(ig_f32_f16(b->rows.k.host[(i * KV_HEADS + h) * DIM + c]));
-        }
-        for (int i = 0; i < n; i++)
-            for (int g = 0; g < HEADS / KV_HEADS; g++)
-                weigh(ref, h, b->rows.q.host + (i * HEADS + h * (HEADS / KV_HEADS) + g) * DIM, ref->n + i);
+        add_keys(ref, b, h, n);
+        for (int i = 0; i < n; i++) weigh(ref, h, b->rows.q.host + i * HEADS * DIM, ref->n + i);
     }
     ref->n += n;
 }
@@ -122,12 +91,7 @@ static void h2o_keeps_the_heaviest(void **state) {
             step(all, ids[n]);
         }
         n = until;
-        for (int h = 0; h < KV_HEADS; h++) {
-            int positions[N_CTX], count = held_positions(positions, s, all, h), n_held = 0;
-            for (int i = 0; i < count; i++) assert_true(ref->held[h][positions[i]]);
-            for (int t = 0; t < n; t++) n_held += ref->held[h][t];
-            assert_int_equal(count, n_held);
-        }
+        expect_held(ref, s, all);
     }
     assert_true(stats(s).dropped > 0);
     s->model->batch.tap = NULL;

@@ -176,14 +176,14 @@ static void batches_of_all_sorts(void **state) {
     static const variant each[] = {
         {"h2o", NULL, 0, 0},       {"infinigen", "counter", 0.3, 0}, {"infinigen-osdi24", "lru", 0.4, 0},
         {"full", "fifo", 0.35, 0}, {"infinigen", NULL, 0, 0},        {"h2o", NULL, 0, 0},
-        {"window", "lru", 0.3, 0}};
+        {"window", "lru", 0.3, 0}, {"snapkv", NULL, 0, 0},           {"pyramidkv", NULL, 0, 0}};
     enum { N = sizeof each / sizeof *each };
     ig_session *together[N], *alone[N];
     ig_error err = {0};
     int32_t ids[N_CTX], next[N];
     for (int k = 0; k < N; k++) {
         ig_session_options o = options(each[k].policy);
-        o.n_ctx = N_CTX - 30 * k;
+        o.n_ctx = N_CTX - 20 * k;
         o.cache.memory.limit = each[k].limit;
         o.cache.memory.evict = each[k].evict;
         o.cache.n_dense_layers = k % 3;
@@ -341,8 +341,11 @@ static void plans_know_the_limit(void **state) {
 /* What dropping needs is taken when the session is opened. */
 static void dropping_allocates_nothing(void **state) {
     (void)state;
-    static const variant each[] = {
-        {"h2o", NULL, 0, 0}, {"infinigen", "counter", 0.3, 0}, {"infinigen", "lru", 0.3, 0}, {"full", "fifo", 0.3, 0}};
+    static const variant each[] = {{"h2o", NULL, 0, 0},
+                                   {"infinigen", "counter", 0.3, 0},
+                                   {"infinigen", "lru", 0.3, 0},
+                                   {"snapkv", NULL, 0, 0},
+                                   {"full", "fifo", 0.3, 0}};
     int32_t ids[N_CTX];
     fill(ids, 1);
     for (size_t k = 0; k < sizeof each / sizeof *each; k++) {

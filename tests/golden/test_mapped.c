@@ -49,7 +49,7 @@ static uint64_t least_of(ig_session_options o) {
 static void is_like_ram(void **state) {
     static const struct {
         const char *policy, *type;
-    } kinds[] = {{"full", "f16"}, {"h2o", "f16"}, {"infinigen", "q8"}, {"full", "q2"}};
+    } kinds[] = {{"full", "f16"}, {"h2o", "f16"}, {"snapkv", "f16"}, {"infinigen", "q8"}, {"full", "q2"}};
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         ig_session_options in_ram = options(kinds[k].policy, kinds[k].type), o = mapped(in_ram, least_of(in_ram));

@@ -105,6 +105,8 @@ static void done(asked *a) {
     free(a);
 }
 
+static const char *cache_policy; /* of the scheduler's sessions; NULL: the default */
+
 static void open_scheduler(int n_places, int n_batch, int n_queue, double piece_seconds) {
     ig_scheduler_options o = ig_scheduler_defaults();
     ig_error err = {0};
@@ -113,6 +115,7 @@ static void open_scheduler(int n_places, int n_batch, int n_queue, double piece_
     o.session.n_draft = n_draft;
     o.session.draft_model = draft_model;
     o.session.cache.memory.n_sessions = n_places;
+    if (cache_policy) o.session.cache.policy = cache_policy;
     o.n_queue = n_queue;
     o.piece_seconds = piece_seconds;
     n_ended = 0;
@@ -195,6 +198,31 @@ static void same_as_alone(void **state) {
 }
 
 /* The context ends an answer as it does alone. */
+/* Policies whose results depend on the pieces of a prompt: they are those of a session alone. */
+static void same_as_alone_where_entries_are_dropped(void **state) {
+    static const char *const names[] = {"h2o", "snapkv", "pyramidkv"};
+    enum { N = 6, N_BATCH = 24 };
+    (void)state;
+    for (size_t k = 0; k < IG_COUNT(names); k++) {
+        asked *all[N];
+        cache_policy = names[k];
+        open_scheduler(3, N_BATCH, 64, 0.001);
+        cache_policy = NULL;
+        for (int i = 0; i < N; i++) {
+            all[i] = ask(i, 40 + 25 * i, 5 + 3 * i);
+            all[i]->cache.policy = names[k];
+            all[i]->cache.budget_entries = 38;
+            submit(all[i]);
+        }
+        wait_for(N);
+        for (int i = 0; i < N; i++) {
+            check_alone(all[i], N_BATCH);
+            done(all[i]);
+        }
+        ig_scheduler_close(scheduler);
+    }
+}
+
 static void full_context(void **state) {
     (void)state;
     open_scheduler(2, 64, 8, 0.1);
@@ -578,6 +606,7 @@ static void a_draft_model_changes_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(same_as_alone, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(same_as_alone_where_entries_are_dropped, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(full_context, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(takes_prefixes, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(pieces, open_tiny_llama, close_tiny),

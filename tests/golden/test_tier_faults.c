@@ -314,6 +314,7 @@ int main(void) {
         {"full", faults_are_errors_and_no_more, NULL, NULL, (void *)"full"},
         {"infinigen", faults_are_errors_and_no_more, NULL, NULL, (void *)"infinigen"},
         {"h2o", faults_are_errors_and_no_more, NULL, NULL, (void *)"h2o"},
+        {"snapkv", faults_are_errors_and_no_more, NULL, NULL, (void *)"snapkv"},
         {"window", faults_are_errors_and_no_more, NULL, NULL, (void *)"window"},
         {"infinigen-osdi24", faults_are_errors_and_no_more, NULL, NULL, (void *)"infinigen-osdi24"},
         {"quest", faults_are_errors_and_no_more, NULL, NULL, (void *)"quest"},

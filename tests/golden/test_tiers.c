@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/compiler.h"
 #include "golden/tiny_session.h"
 
 enum { N_CTX = 640, N_PROMPT = 600, N_STEPS = 10 }; /* more than one piece of a scan */
@@ -136,8 +137,8 @@ static void a_full_disk_is_an_error(void **state) {
 static void plans_are_as_strict_as_opening(void **state) {
     (void)state;
     for (int i = 0; i < N_CTX; i++) ids[i] = i % N_VOCAB;
-    static const char *const policies[] = {"full", "infinigen", "h2o"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const policies[] = {"full", "infinigen", "h2o", "pyramidkv"};
+    for (size_t i = 0; i < IG_COUNT(policies); i++) {
         ig_session_options o = options(policies[i]);
         ig_cache_plan_info plan;
         ig_session *s;

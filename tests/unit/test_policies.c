@@ -356,6 +356,7 @@ int main(void) {
         POLICY(windows_need_no_memory, "quest"),
         POLICY(windows_need_no_memory, "oracle"),
         POLICY(windows_need_no_memory, "h2o"),
+        POLICY(windows_need_no_memory, "snapkv"),
         cmocka_unit_test(the_oracle_is_exact),
         cmocka_unit_test(the_oracle_keeps_keys_blocks_and_values),
         cmocka_unit_test(unknown_names_are_refused),
