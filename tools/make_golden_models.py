@@ -58,7 +58,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM,
                           Qwen3NextConfig, Qwen3NextForCausalLM,
                           DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM,
-                          Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM)
+                          Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
+                          MuseGlimmerForConditionalGeneration)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -394,6 +395,14 @@ def build(name):
         for layer in model.model.layers[1:]:
             torch.nn.init.normal_(layer.mlp.expert_bias, std=0.1)
         return model, torch.bfloat16
+    if name == "muse-glimmer":    # the same without experts; norms of embeddings, and of heads without weights
+        cfg = MuseGlimmerTextConfig(vocab_size=VOCAB, bos_token_id=1, eos_token_id=2, pad_token_id=0, hidden_size=64,
+                                    intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+                                    head_dim=32, max_position_embeddings=256, sliding_window=24, output_multiplier=0.25, qk_scale_factor=1.5,
+                                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+        vision = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+        return MuseGlimmerForConditionalGeneration(MuseGlimmerConfig(text_config=cfg.to_dict(), vision_config=vision, out_hidden_size=32,
+                                                   projector_hidden_size=32)), torch.bfloat16
     if name == "gemma":
         cfg = GemmaConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3,
                           num_key_value_heads=1, head_dim=32, max_position_embeddings=256)
@@ -686,7 +695,7 @@ def main(out, first_seed=1000, only=()):
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
-             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe"]
+             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -698,7 +707,7 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe") else
+                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer") else
                                name.startswith(("gemma2", "gemma4")) and p_name == "model.embed_tokens.weight")
                     p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:

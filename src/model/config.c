@@ -44,6 +44,7 @@ static void derive_scales(ig_config *c) {
     c->embed_scale /= c->residual_scale;
     c->inner_eps = c->norm_eps;
     c->norm_eps = (float)((double)c->norm_eps / (c->residual_scale * c->residual_scale));
+    if (c->after_eps == 0) c->after_eps = c->norm_eps;
 }
 
 static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig_error *err) {

@@ -65,10 +65,14 @@ typedef struct ig_config {
     ig_norm norm;
     ig_norm_order norm_order;
     ig_head_norm head_norm;
-    bool rotates_first; /* head norms follow RoPE (Hunyuan); else they precede it */
-    float norm_eps;     /* of the state's norms */
-    float inner_eps;    /* of norms within a layer's parts, as stated */
-    float norm_offset;  /* added to the weights of all norms as stored (Gemma); else 0 */
+    bool rotates_first;        /* head norms follow RoPE (Hunyuan); else they precede it */
+    float norm_eps;            /* of the state's norms */
+    float inner_eps;           /* of norms within a layer's parts, as stated */
+    float after_eps;           /* of norms of what parts give; norm_eps unless stated */
+    float norm_offset;         /* added to the weights of all norms as stored (Gemma); else 0 */
+    bool is_final_norm_whole;  /* but of the final one's (Muse Glimmer) */
+    bool norms_embeddings;     /* RMS norms of tokens' embeddings, without weights */
+    bool are_head_norms_plain; /* nor have those of queries and keys any; else they do */
     ig_activation activation;
     bool is_qkv_fused, is_gate_up_fused; /* q, k and v are one matrix (Phi-3), and gate and up are (GLM-4, too) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */

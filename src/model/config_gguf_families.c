@@ -113,6 +113,20 @@ static void read_gemma2(ig_section *r, ig_config *c) {
     ig_gguf_read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
 }
 
+/* Norms of what layers' parts give have an epsilon that no key states. Layers without a window do not rotate. */
+static void read_muse_glimmer(ig_section *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    c->after_eps = 1e-8f;
+    c->norms_embeddings = true;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->has_attn_gate = true;
+    c->logit_scale = 1 / ig_section_scale(r, "logit_scale", 1);
+    c->logit_cap = ig_section_scale(r, "final_logit_softcapping", 0);
+    c->rope_theta = ig_section_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, c->rope_theta);
+    ig_section_int(r, "attention.sliding_window", IG_MAX_CTX, -1); /* without it no layer would be known to rotate */
+    ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
+}
+
 static void read_gemma3(ig_section *r, ig_config *c) {
     enum { LAYERS_27B = 62 }; /* the one size whose scores have another scale, which no key states */
     c->norm_order = IG_NORMS_AROUND;
@@ -437,6 +451,10 @@ static const ig_gguf_family families[] = {
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func"}},
     {"mistral3", IG_ROPE_PAIRED, read_mistral3, {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}},
     {"mistral4", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
+    {"muse-glimmer",
+     IG_ROPE_PAIRED,
+     read_muse_glimmer,
+     {"attention.sliding_window_pattern", "final_logit_softcapping", "logit_scale", "rope.freq_base_swa"}},
     {"nemotron", IG_ROPE_HALF, read_nemotron, {"attention.layer_norm_epsilon"}},
     {"nemotron_h", IG_ROPE_HALF, read_nemotron_h, {STATE_KEYS, "attention.layer_norm_epsilon", "nextn_predict_layers"}},
     {"nemotron_h_moe",

@@ -248,6 +248,45 @@ static void read_gemma3(ig_hf_reader *r, ig_config *c) {
     if (ig_hf_bool(r, "use_bidirectional_attention", false)) ig_hf_refuse(r, "use_bidirectional_attention", "true");
 }
 
+/* Each layer's base of frequencies: the same for all, or none. */
+static void read_layer_thetas(ig_hf_reader *r, ig_config *c) {
+    static const char key[] = "layer_rope_theta";
+    const json_t *thetas = ig_hf_get(r->root, key);
+    if (thetas && json_array_size(thetas) != (size_t)c->n_layers)
+        ig_hf_fail_kind(r, key, "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        double theta = json_number_value(json_array_get(thetas, (size_t)l));
+        bool turns = thetas ? theta != 0 : (c->n_layers - 1 - l) % 4 != 0;
+        if (thetas && turns && !(theta >= c->rope_theta && theta <= c->rope_theta))
+            ig_hf_refuse(r, key, "other than 0 and 'rope_theta'");
+        c->rope_set[l] = turns ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
+    }
+}
+
+/* Every last layer of four has no window, counted from the end, unless each is stated. */
+static void read_muse_glimmer(ig_hf_reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_AROUND;
+    c->norm_eps = 1e-5f;
+    c->norm_offset = 1;
+    c->is_final_norm_whole = true;
+    c->norms_embeddings = true;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->are_head_norms_plain = true;
+    c->has_attn_gate = true;
+    c->n_kv_heads = 2;
+    c->head_dim = 128;
+    ig_hf_read_llama(r, c);
+    c->after_eps = (float)ig_hf_number(r, r->root, "post_norm_eps", 1e-8);
+    c->attn_scale = ig_hf_scale(r, "qk_scale_factor", 3.87) / sqrt((double)c->head_dim);
+    c->logit_scale = 1 / ig_hf_scale(r, "output_multiplier", 0.19611613513818404);
+    c->logit_cap = ig_hf_scale(r, "final_logit_softcapping", 20);
+    ig_hf_read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 2048), 0);
+    for (int l = c->n_layers - 1; l >= 0 && !ig_hf_get(r->root, "layer_types"); l -= 4) c->window[l] = 0;
+    read_layer_thetas(r, c);
+    const char *act = ig_hf_text(r, r->root, "hidden_activation", "silu");
+    if (strcmp(act, "silu") != 0) ig_hf_refuse(r, "hidden_activation", act);
+}
+
 static void read_gemma2(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 4;
     read_gemma(r, c);
@@ -337,6 +376,9 @@ static void read_opt(ig_hf_reader *r, ig_config *c) {
 static const ig_config gemma3_sizes = {
     .n_vocab = 262208, .d_model = 2304, .d_ff = 9216, .n_layers = 26, .n_heads = 8, .n_ctx_train = 131072};
 
+static const ig_config muse_glimmer_sizes = {
+    .n_vocab = 202048, .d_model = 6656, .d_ff = 19968, .n_layers = 52, .n_heads = 32, .n_ctx_train = 131072};
+
 /* The number of layers is that of a list. */
 static const ig_config nemotron_sizes = {.n_layers = 1};
 
@@ -394,6 +436,7 @@ static const ig_hf_family families[] = {
     {"mistral", read_mistral, {NULL}, NULL},
     {"mistral4", ig_hf_read_mistral4, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
     {"mixtral", ig_hf_read_mixtral, {"num_local_experts"}, NULL},
+    {"muse_glimmer_text", read_muse_glimmer, {"final_logit_softcapping"}, &muse_glimmer_sizes},
     {"nemotron", read_nemotron, {"partial_rotary_factor"}, NULL},
     {"nemotron_h", ig_hf_read_nemotron_h, {"num_experts", "num_local_experts"}, &nemotron_sizes},
     {"olmo2", read_olmo2, {NULL}, NULL},

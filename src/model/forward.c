@@ -39,21 +39,21 @@ void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *con
     }
 }
 
-static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, int first) {
+static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, float eps, int first) {
     size_t at = (size_t)first * (size_t)f->c->d_model;
-    f->dev->ops->norm(f->dev, y + at, x + at, w->w, w->b, 1, f->c->norm == IG_NORM_RMS, f->c->norm_eps,
-                      f->n_rows - first, f->c->d_model);
+    f->dev->ops->norm(f->dev, y + at, x + at, w->w, w->b, 1, f->c->norm == IG_NORM_RMS, eps, f->n_rows - first,
+                      f->c->d_model);
 }
 
 void ig_forward_normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w) {
-    normalise_from(f, y, x, w, f->step.first_row);
+    normalise_from(f, y, x, w, f->c->norm_eps, f->step.first_row);
 }
 
 /* What a part of a layer gave, b->y, joins the state. */
 static void add_part(const forward *f, const ig_norm_weights *after, const ig_norm_weights *of_sum) {
     size_t d = (size_t)f->c->d_model, at = (size_t)f->step.first_row * d;
     ig_batch *b = f->b;
-    if (after->w) ig_forward_normalise(f, b->y, b->y, after);
+    if (after->w) normalise_from(f, b->y, b->y, after, f->c->after_eps, f->step.first_row);
     f->dev->ops->add(f->dev, b->h + at, b->y + at, (size_t)f->n_rows * d - at);
     if (f->c->norm_order == IG_NORMS_OF_SUMS) ig_forward_normalise(f, b->h, b->h, of_sum);
 }
@@ -96,6 +96,8 @@ static void embed(const forward *f) {
     float scale = (float)f->c->embed_scale;
     f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, scale, b->ids, f->n_rows, false);
     if (projected) ig_forward_apply(f, b->h, &w->embed_in, b->x);
+    if (f->c->norms_embeddings)
+        f->dev->ops->norm(f->dev, b->h, b->h, NULL, NULL, 1, true, f->c->norm_eps, f->n_rows, f->c->d_model);
     if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, 1, b->positions, f->n_rows, true);
     if (w->input_in.w) embed_for_layers(f);
 }
@@ -321,7 +323,7 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     if (kind != IG_SPECULATE_PAPER && !ig_config_norms_first(c))
         x = f->b->h;
     else if (kind != IG_SPECULATE_PAPER)
-        normalise_from(f, x, f->b->h, &f->m->weights.layers[next.layer].attn_norm, f->n_dense);
+        normalise_from(f, x, f->b->h, &f->m->weights.layers[next.layer].attn_norm, c->norm_eps, f->n_dense);
     status = guess_queries(&next, kind, x, err);
     if (!status) ig_step_guess(&next.step, kind);
     return status;

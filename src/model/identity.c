@@ -58,6 +58,8 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (c->n_recurrent) h = hash(hash(h, recurrence, sizeof recurrence), c->is_recurrent, (size_t)c->n_layers);
     const double caps[] = {c->score_cap, c->shared_scale};
     if (c->score_cap > 0 || c->shared_scale != 1) h = hash(h, caps, sizeof caps);
+    const double norms[] = {(double)c->after_eps, c->is_final_norm_whole, c->norms_embeddings, c->are_head_norms_plain};
+    if (c->norms_embeddings) h = hash(h, norms, sizeof norms);
     if (c->has_numbered_parts) h = hash(h, c->first_part, (size_t)c->n_layers * sizeof *c->first_part);
     for (int l = 0; l < c->n_layers; l++)
         if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));

@@ -253,7 +253,7 @@ ig_matrix ig_bind_matrix(ig_binder *b, const char *part, int layer, int n_out, i
 }
 
 const float *ig_bind_part_scale(ig_binder *b, const char *part, int layer, const char *suffix, int n, double scale) {
-    float *w = (float *)(uintptr_t)ig_bind_part_vector(b, part, layer, suffix, n, true), offset = b->c->norm_offset;
+    float *w = (float *)(uintptr_t)ig_bind_part_vector(b, part, layer, suffix, n, true), offset = b->norm_offset;
     for (int i = 0; w && i < n && (offset != 0 || scale != 1); i++) w[i] = (float)(scale * (double)(w[i] + offset));
     return w;
 }

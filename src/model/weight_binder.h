@@ -16,8 +16,9 @@ typedef struct ig_binder {
     ig_weight_names names;
     const char *path;
     size_t n_tensors;
-    bool *used;    /* [n_tensors] */
-    int n_experts; /* of the layers so far */
+    bool *used;        /* [n_tensors] */
+    int n_experts;     /* of the layers so far */
+    float norm_offset; /* of norms that follow */
     const ig_adapters *adapters;
     ig_weights *w;
     ig_status status; /* the first failure */

@@ -310,6 +310,7 @@ static const struct {
     {"lfm2_moe", name_lfm2},
     {"minimax_m2", name_minimax_m2},
     {"mixtral", name_mixtral},
+    {"muse_glimmer_text", name_gemma3},
     {"nemotron_h", name_nemotron},
     {"opt", name_opt},
     {"qwen2_moe", name_qwen3_5_moe},

@@ -315,7 +315,7 @@ static void bind_attention(ig_binder *b, ig_layer *l, int layer, int i) {
         const float *sinks = ig_bind_part_vector(b, n->sinks, i, "", c->n_heads, true);
         if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
     }
-    if (c->head_norm == IG_HEAD_NORM_NONE) return;
+    if (c->head_norm == IG_HEAD_NORM_NONE || c->are_head_norms_plain) return;
     l->q_norm = ig_bind_scale(b, n->q_norm, i, is_all ? n_q : s->head_dim, 1);
     if (!shares) l->k_norm = ig_bind_scale(b, n->k_norm, i, is_all ? n_kv : s->head_dim, 1);
 }
@@ -406,7 +406,9 @@ static void bind_all(ig_binder *b) {
         w->embed_out = ig_bind_plain(b, ig_bind_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
     }
     double logits = c->logit_cap > 0 ? c->logit_scale * c->logit_cap : c->logit_scale;
+    if (c->is_final_norm_whole) b->norm_offset = 0;
     if (c->final_norm) w->final_norm = ig_bind_norm(b, b->names.final_norm, 0, 1 / logits);
+    b->norm_offset = c->norm_offset;
     if (c->d_layer_input) bind_inputs(b);
     bind_head(b);
     if (b->g) bind_rope_factors(b);
@@ -485,7 +487,8 @@ static void check_types(ig_binder *b) {
 
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           const ig_adapters *adapters, ig_error *err) {
-    ig_binder b = {.c = c, .g = g, .st = st, .w = out, .adapters = adapters, .err = err};
+    ig_binder b = {
+        .c = c, .g = g, .st = st, .norm_offset = c->norm_offset, .w = out, .adapters = adapters, .err = err};
     *out = (ig_weights){0};
     b.path = g ? ig_gguf_path(g) : ig_safetensors_path(st);
     b.n_tensors = ig_tensors_count(g, st);

@@ -224,6 +224,22 @@ def test_as_peft_has_it(program, tmp_path):
     assert difference(plain[-len(golden):], golden) > 1
 
 
+def hf_tensors(folder):
+    """Name, dimensions as GGUF has them, and BF16 words of each tensor."""
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        data = file.read()
+    n, = struct.unpack("<Q", data[:8])
+    for name, t in json.loads(data[8:8 + n]).items():
+        if name != "__metadata__":
+            yield name, t["shape"][::-1], data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+
+
+def pair_rows(words, width, d):
+    """Rows of heads of d that turn together come side by side."""
+    rows = [words[i * 2 * width:(i + 1) * 2 * width] for i in range(len(words) // (2 * width))]
+    return b"".join(rows[r // d * d + r % 2 * d // 2 + r % d // 2] for r in range(len(rows)))
+
+
 def as_gguf(folder):
     """The tiny Llama as converters write it, but for its tokenizer: rows of queries and keys that turn together are
     side by side."""
@@ -240,19 +256,12 @@ def as_gguf(folder):
     parts = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
              "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
              "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
-    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
-        data = file.read()
-    n, = struct.unpack("<Q", data[:8])
-    for name, t in json.loads(data[8:8 + n]).items():
-        if name == "__metadata__":
-            continue
-        dims, words = t["shape"][::-1], data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+    for name, dims, words in hf_tensors(folder):
         layer, part = name.split(".")[2], ".".join(name.split(".")[3:-1])
         full = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}.get(name)
         full = full or f"blk.{layer}.{parts[part]}.weight"
         if parts.get(part) in heads:
-            rows = [words[i * 2 * dims[0]:(i + 1) * 2 * dims[0]] for i in range(dims[1])]
-            words = b"".join(rows[r // d * d + r % 2 * d // 2 + r % d // 2] for r in range(dims[1]))
+            words = pair_rows(words, dims[0], d)
         if len(dims) == 1:
             words = struct.pack("<%dI" % dims[0], *(word << 16 for word in struct.unpack("<%dH" % dims[0], words)))
         g.tensors[full] = (dims, F32 if len(dims) == 1 else BF16, words)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Families of GGUF files that are another one under their own names."""
 import array
+import json
 import os
 import random
 import struct
 
 import pytest
+from conftest import TINY_MODELS
 from gguf_file import F32, Gguf
-from test_adapters import LLAMA, as_gguf, logits
+from test_adapters import BF16, LLAMA, as_gguf, hf_tensors, logits, pair_rows
 
 TOKENS = os.path.join(LLAMA, "golden/tokens.i32")
 D, HEADS, KV_HEADS, HEAD, D_FF, EXPERTS, EXPERT_FF, LAYERS, VOCAB = 64, 2, 1, 32, 96, 8, 32, 3, 512
@@ -102,3 +104,42 @@ def test_ling(program, tmp_path):
         found[name] = logits(program, tmp_path / f"{name}.gguf", tmp_path, tokens=TOKENS)
     assert found["glm"] == found["all"] == found["wide"] != found["best"]
     assert max(found["glm"]) > 1
+
+
+def test_muse_glimmer(program, tmp_path):
+    """A file as converters write it gives what the directory does: norms have the 1 in their weights, those of queries
+    the scale of scores, and rows of queries and keys that turn together are side by side."""
+    folder = os.path.join(TINY_MODELS, "muse-glimmer")
+    c = json.loads(open(os.path.join(folder, "config.json")).read())["text_config"]
+    keys = {"block_count": c["num_hidden_layers"], "embedding_length": c["hidden_size"],
+            "feed_forward_length": c["intermediate_size"], "attention__head_count": c["num_attention_heads"],
+            "attention__head_count_kv": c["num_key_value_heads"], "attention__key_length": c["head_dim"],
+            "attention__value_length": c["head_dim"], "attention__layer_norm_rms_epsilon": c["rms_norm_eps"],
+            "attention__sliding_window": c["sliding_window"], "vocab_size": c["vocab_size"],
+            "rope__freq_base": c["rope_parameters"]["rope_theta"], "rope__dimension_count": c["head_dim"],
+            "context_length": c["max_position_embeddings"], "logit_scale": c["output_multiplier"],
+            "final_logit_softcapping": c["final_logit_softcapping"]}
+    g = Gguf.new(general__architecture="muse-glimmer", **{f"muse-glimmer__{k}": v for k, v in keys.items()})
+    parts = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+             "self_attn.o_proj": "attn_output", "self_attn.gate_proj": "attn_gate", "mlp.gate_proj": "ffn_gate",
+             "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
+             "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+             "post_feedforward_layernorm": "post_ffw_norm"}
+    whole = {"embed_tokens": "token_embd", "norm": "output_norm", "head": "output"}
+    for name, dims, words in hf_tensors(folder):
+        if not name.startswith(("model.language_model.", "lm_head")):
+            continue
+        path = name.removeprefix("model.language_model.").replace("lm_", "").split(".")[:-1]
+        full = whole.get(path[0]) or f"blk.{path[1]}.{parts['.'.join(path[2:])]}"
+        if "attn_q" in full or "attn_k" in full:
+            words = pair_rows(words, dims[0], c["head_dim"])
+            norm = c["qk_scale_factor"] if "attn_q" in full else 1.0
+            g.tensors[full + "_norm.weight"] = ((c["head_dim"],), F32, array.array("f", [norm] * c["head_dim"]).tobytes())
+        if len(dims) == 1:
+            values = array.array("f", struct.pack("<%dI" % dims[0], *(w << 16 for w in struct.unpack("<%dH" % dims[0], words))))
+            words = array.array("f", [v + (full.startswith("blk")) for v in values]).tobytes()
+        g.tensors[full + ".weight"] = (tuple(dims), F32 if len(dims) == 1 else BF16, words)
+    g.write(tmp_path / "muse.gguf")
+    tokens = os.path.join(folder, "golden/tokens.i32")
+    ours, theirs = (logits(program, model, tmp_path, tokens=tokens) for model in (tmp_path / "muse.gguf", folder))
+    assert max(abs(a - b) for a, b in zip(ours, theirs)) < 1e-3 and max(theirs) > 1

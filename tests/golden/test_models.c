@@ -358,6 +358,7 @@ int main(void) {
         MODEL("arcee"),
         MODEL("nemotron"),
         MODEL("hunyuan-moe"),
+        MODEL("muse-glimmer"),
         MODEL("cohere2"),
         MODEL("cohere2-moe"),
         MODEL("exaone4"),

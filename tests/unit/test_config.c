@@ -217,6 +217,12 @@ static void reads_others(void **state) {
                   ",\"num_key_value_heads\":2,\"sliding_window\":9,\"final_logit_softcapping\":20}");
     assert_true(c.score_cap == 50 && c.logit_cap == 20 && c.norm_order == IG_NORMS_AROUND && c.norm_offset == 1);
     assert_true(c.window[0] == 9 && c.window[1] == 0 && c.attn_scale == 1 / 16.0 && c.activation == IG_GELU_GATED);
+    c = from_json("{\"model_type\":\"muse_glimmer\",\"text_config\":{\"model_type\":\"muse_glimmer_text\"," LLAMA
+                  ",\"sliding_window\":9,\"head_dim\":16,\"rms_norm_eps\":1e-3,\"qk_scale_factor\":2,"
+                  "\"output_multiplier\":0.5}}");
+    assert_true(c.window[1] == 9 && c.window[2] == 0 && c.rope_set[2] == IG_ROPE_LEFT_OUT && c.has_attn_gate);
+    assert_true(c.logit_scale == 2 && c.logit_cap == 20 && c.attn_scale == 0.5 && c.after_eps == 1e-8f);
+    assert_true(c.norms_embeddings && c.are_head_norms_plain && c.is_final_norm_whole && c.norm_offset == 1);
     c = from_json("{\"model_type\":\"cohere\"," LLAMA ",\"logit_scale\":0.25}");
     assert_true(c.norm == IG_NORM_LAYER_UNBIASED && c.norm_order == IG_NORMS_SHARED && c.rope == IG_ROPE_ADJACENT);
     assert_true(c.tied && c.logit_scale == 4 && c.window[0] == 0 && c.norm_eps == 1e-5f);

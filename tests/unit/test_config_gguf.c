@@ -292,6 +292,13 @@ static void reads_gguf_of_others(void **state) {
     c = from_tiny(&t);
     assert_true(c.score_cap == 25 && c.logit_cap == 30 && c.norm_order == IG_NORMS_AROUND && c.norm_offset == 0);
     assert_true(c.window[0] == 16 && c.activation == IG_GELU_GATED);
+    t = tiny_as("muse-glimmer");
+    tiny_u32(&t, "muse-glimmer.attention.sliding_window", 16);
+    tiny_f32(&t, "muse-glimmer.logit_scale", 0.25f);
+    tiny_f32(&t, "muse-glimmer.final_logit_softcapping", 20);
+    c = from_tiny(&t);
+    assert_true(c.logit_scale == 4 && c.logit_cap == 20 && c.after_eps == 1e-8f && c.norms_embeddings && c.is_paired);
+    assert_true(c.norm_offset == 0 && !c.are_head_norms_plain && c.window[0] == 16 && c.has_attn_gate);
     t = tiny_as("command-r");
     tiny_f32(&t, "command-r.attention.layer_norm_epsilon", 1e-5f);
     tiny_f32(&t, "command-r.logit_scale", 0.0625f);
