@@ -108,8 +108,7 @@ static void normalise_heads(const forward *f, float *x, int n_heads, const float
     const ig_config *c = f->c;
     int dim = f->step.heads.head_dim, width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * dim : dim;
     int n = n_rows * (n_heads * dim / width);
-    if (norm || c->are_head_norms_plain)
-        f->dev->ops->norm(f->dev, x, x, norm, NULL, 1, true, c->inner_eps, n, width);
+    if (norm || c->are_head_norms_plain) f->dev->ops->norm(f->dev, x, x, norm, NULL, 1, true, c->inner_eps, n, width);
 }
 
 void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first) {

@@ -487,8 +487,7 @@ static void check_types(ig_binder *b) {
 
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           const ig_adapters *adapters, ig_error *err) {
-    ig_binder b = {
-        .c = c, .g = g, .st = st, .norm_offset = c->norm_offset, .w = out, .adapters = adapters, .err = err};
+    ig_binder b = {.c = c, .g = g, .st = st, .norm_offset = c->norm_offset, .w = out, .adapters = adapters, .err = err};
     *out = (ig_weights){0};
     b.path = g ? ig_gguf_path(g) : ig_safetensors_path(st);
     b.n_tensors = ig_tensors_count(g, st);

@@ -142,4 +142,4 @@ def test_muse_glimmer(program, tmp_path):
     g.write(tmp_path / "muse.gguf")
     tokens = os.path.join(folder, "golden/tokens.i32")
     ours, theirs = (logits(program, model, tmp_path, tokens=tokens) for model in (tmp_path / "muse.gguf", folder))
-    assert max(abs(a - b) for a, b in zip(ours, theirs)) < 1e-3 and max(theirs) > 1
+    assert max(abs(a - b) for a, b in zip(ours, theirs)) < 1e-2 and max(theirs) > 1
