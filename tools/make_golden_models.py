@@ -22,7 +22,7 @@ to the model). Models with experts want a seed at which no token chooses between
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501, deepseek2 of 5300, deepseek3 of
 10700, glm4-lite of 2314). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
 nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, nemotron-h-moe of 1900).
-cohere2-moe and exaone-moe are of 1100, mistral4 of 1300.
+cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200.
 """
 import json, os, sys
 import gguf
@@ -58,7 +58,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM,
                           Qwen3NextConfig, Qwen3NextForCausalLM,
                           DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM,
-                          Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
+                          Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, Lfm3Config, Lfm3ForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
                           MuseGlimmerForConditionalGeneration)
 
 VOCAB = 512
@@ -315,6 +315,11 @@ def build(name):
             if part.endswith((".D", ".dt_bias", "conv1d.bias")):
                 torch.nn.init.normal_(x, std=0.5)
         return model, torch.bfloat16
+    if name == "lfm3":                # and layers with windows, norms around, and a gate for each head
+        cfg = Lfm3Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=6, num_attention_heads=4,
+                         num_key_value_heads=2, head_dim=32, max_position_embeddings=256, sliding_window=24,
+                         layer_types=["conv", "conv", "full_attention", "sliding_attention", "conv", "full_attention"])
+        return Lfm3ForCausalLM(cfg), torch.bfloat16
     if name.startswith("lfm2"):       # layers of short convolutions
         own = dict(hidden_size=64, intermediate_size=144, num_hidden_layers=5, num_attention_heads=2,
                    num_key_value_heads=1, max_position_embeddings=256,
@@ -695,7 +700,7 @@ def main(out, first_seed=1000, only=()):
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
-             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer"]
+             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

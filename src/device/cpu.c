@@ -5,6 +5,7 @@
  */
 #include "device/cpu.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +218,20 @@ static void cpu_add_rows(ig_device *dev, float *y, const float *x, const int32_t
     run_rows(&j, add_rows_task, (size_t)n_rows * (size_t)n);
 }
 
+static void gate_rows_task(void *arg, int task, int thread) {
+    const rows_job *j = arg;
+    (void)thread;
+    for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
+        float gate = j->w[r], share = 1 / (1 + expf(-gate)) + (gate - gate), *x = j->y + (size_t)r * (size_t)j->n;
+        for (int i = 0; i < j->n; i++) x[i] *= share;
+    }
+}
+
+static void cpu_gate_rows(ig_device *dev, float *x, const float *gates, int n_rows, int n) {
+    rows_job j = {.d = ig_cpu(dev), .y = x, .w = gates, .n_rows = n_rows, .n = n};
+    run_rows(&j, gate_rows_task, (size_t)n_rows * (size_t)n);
+}
+
 static void cpu_scale(ig_device *dev, float *x, float factor, size_t n) {
     run_flat(&(flat_job){.factor = factor}, dev, scale_task, x, NULL, n);
 }
@@ -350,6 +365,7 @@ static const ig_device_ops cpu_ops = {
     .add = cpu_add,
     .scale = cpu_scale,
     .add_rows = cpu_add_rows,
+    .gate_rows = cpu_gate_rows,
     .activate = cpu_activate,
     .peak = cpu_peak,
     .convolve = ig_cpu_convolve,

@@ -482,6 +482,8 @@ typedef struct ig_device_ops {
      * the host's. */
     void (*add_rows)(ig_device *d, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                      int n);
+    /* x[r][0..n) *= the sigmoid of gates[r]. */
+    void (*gate_rows)(ig_device *d, float *x, const float *gates, int n_rows, int n);
     /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
     /* out[r][0..channels) = silu of taps_bias + the sum over taps t of taps[t] * x[r - n_taps + 1 + t] (of

@@ -77,6 +77,12 @@ static ig_status take_sketch(ig_session_plan *p, const ig_model *m, ig_error *er
 }
 
 /* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
+/* Whether layers with a window keep all that they have seen. Where others carry states, a text goes on from places that
+ * both have, of which there would be few. */
+static bool keeps_windows(const ig_model *m, const ig_memory_options *o) {
+    return o->whole_windows || m->config.n_recurrent;
+}
+
 static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err) {
     const ig_memory_options *o = &p->o.cache.memory;
     bool is_host = m->ctx->device->ops->is_host;
@@ -84,7 +90,7 @@ static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err
                                .disk_bytes = o->disk_bytes,
                                .disk_path = o->disk_path,
                                .no_uring = o->no_uring,
-                               .window = o->whole_windows ? NULL : m->config.window,
+                               .window = keeps_windows(m, o) ? NULL : m->config.kv_window,
                                .state_bytes = ig_config_state_bytes(&m->config),
                                .is_mapped = o->map && is_host,
                                .is_paged = o->map && !is_host,
@@ -264,7 +270,7 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
                                   .n_ctx = p->o.n_ctx,
                                   .scale = (float)c->attn_scale,
                                   .cap = (float)c->score_cap,
-                                  .window = c->window,
+                                  .window = c->kv_window,
                                   .local = heads.local,
                                   .sink_scores = m->weights.sink_scores,
                                   .kernels = ig_kernels_get(m->ctx->level),

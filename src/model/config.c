@@ -79,6 +79,7 @@ static ig_status number_layers(ig_config *c, const ig_config_names *names, ig_er
         int *own = &last[c->window[l] > 0];
         if (l < c->n_layers - c->n_layers_sharing) {
             c->kv_layer[l] = (uint16_t)n;
+            c->kv_window[n] = c->window[l];
             if (!c->is_recurrent[l]) *own = n++;
         } else if (*own >= 0 && !c->n_recurrent) {
             c->kv_layer[l] = (uint16_t)*own;

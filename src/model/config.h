@@ -90,11 +90,12 @@ typedef struct ig_config {
     ig_routing routing;                 /* with experts */
     int n_expert_groups, n_groups_used; /* experts are of the best groups alone; 0 or 1 group: of all */
     double expert_scale;                /* of all shares; 1: nothing */
-    double shared_scale;  /* of what the feed-forward part for all tokens beside experts gives; 1: nothing */
-    bool has_attn_gate;   /* sigmoids of one more projection multiply what attention gives (Trinity) */
-    bool is_gate_in_q;    /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
-    bool are_keys_values; /* where there is no window, values are what keys are made of (Gemma 4) */
-    bool norms_values;    /* RMS norms of each head's values, without weights */
+    double shared_scale;   /* of what the feed-forward part for all tokens beside experts gives; 1: nothing */
+    bool has_attn_gate;    /* sigmoids of one more projection multiply what attention gives (Trinity) */
+    bool is_gate_of_heads; /* one for each head (LFM3), not one for each number */
+    bool is_gate_in_q;     /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
+    bool are_keys_values;  /* where there is no window, values are what keys are made of (Gemma 4) */
+    bool norms_values;     /* RMS norms of each head's values, without weights */
     /* The last layers, which have queries alone, and the keys and values of the last layer before them that has a
      * window, or none, as they do (Gemma 4 E2B). */
     int n_layers_sharing;
@@ -125,13 +126,14 @@ typedef struct ig_config {
     /* Rotated queries at position p are multiplied by 1 + this * log(1 + floor(p / rope_original_ctx)) (Ministral 3);
      * 0: they are not. */
     double query_growth;
-    double rope_gain;          /* what rotated queries and keys are multiplied by, of IG_ROPE_MAIN; 1: nothing */
-    int learned_positions;     /* rows of the position embedding; 0: none */
-    int position_offset;       /* OPT: 2 */
-    int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
-    double attn_scale;         /* of scores; 1 / sqrt(head_dim) unless stated */
-    double score_cap;          /* scores x become cap * tanh(x / cap); 0: they do not */
-    ig_latent_shape latent;    /* rows are [n_rot of a key that rotates][kv_rank of the latent] */
+    double rope_gain;             /* what rotated queries and keys are multiplied by, of IG_ROPE_MAIN; 1: nothing */
+    int learned_positions;        /* rows of the position embedding; 0: none */
+    int position_offset;          /* OPT: 2 */
+    int window[IG_MAX_LAYERS];    /* attention of layer l sees this many last positions, itself included; 0: all */
+    int kv_window[IG_MAX_LAYERS]; /* the same by the numbers of keys and values */
+    double attn_scale;            /* of scores; 1 / sqrt(head_dim) unless stated */
+    double score_cap;             /* scores x become cap * tanh(x / cap); 0: they do not */
+    ig_latent_shape latent;       /* rows are [n_rot of a key that rotates][kv_rank of the latent] */
     /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4, LFM2); the others are numbered by themselves
      * where keys and values are concerned. */
     bool is_recurrent[IG_MAX_LAYERS];

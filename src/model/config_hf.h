@@ -114,6 +114,8 @@ void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_lfm2(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_lfm2_moe(ig_hf_reader *r, ig_config *c);
+extern const ig_config ig_hf_lfm3_sizes;
+void ig_hf_read_lfm3(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_nemotron_h(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen3_5(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c);

@@ -429,6 +429,7 @@ static const ig_hf_family families[] = {
     {"hy_v3", ig_hf_read_hy_v3, {"num_experts", "num_local_experts"}, NULL},
     {"lfm2", ig_hf_read_lfm2, {NULL}, NULL},
     {"lfm2_moe", ig_hf_read_lfm2_moe, {"num_experts", "num_local_experts"}, NULL},
+    {"lfm3", ig_hf_read_lfm3, {NULL}, &ig_hf_lfm3_sizes},
     {"llama", ig_hf_read_llama, {NULL}, NULL},
     {"mellum", ig_hf_read_mellum, {"num_experts", "num_local_experts"}, NULL},
     {"minimax_m2", ig_hf_read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},

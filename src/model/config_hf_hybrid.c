@@ -8,9 +8,12 @@
 #include "base/compiler.h"
 #include "model/config_hf.h"
 
-/* Which layers carry a state on; what classes call these and the others has changed. False: it is not stated. */
-static bool read_layer_types(ig_hf_reader *r, ig_config *c) {
-    static const char *const kinds[] = {"full_attention", "attention", "linear_attention", "mamba", "conv"};
+/* Which layers carry a state on, and which have a window, if any may; what classes call the others has changed. False:
+ * it is not stated. */
+static bool read_layer_types(ig_hf_reader *r, ig_config *c, int window) {
+    static const char *const kinds[] = {"full_attention",   "attention", "sliding_attention",
+                                        "linear_attention", "mamba",     "conv"};
+    enum { SLIDING = 2 };
     const json_t *types = ig_hf_get(r->root, "layer_types");
     if (!types) return false;
     if (json_array_size(types) != (size_t)c->n_layers)
@@ -19,8 +22,9 @@ static bool read_layer_types(ig_hf_reader *r, ig_config *c) {
         const char *type = json_string_value(json_array_get(types, (size_t)l));
         size_t kind = 0;
         while (kind < IG_COUNT(kinds) && !(type && strcmp(type, kinds[kind]) == 0)) kind++;
-        if (kind == IG_COUNT(kinds)) ig_hf_refuse(r, "layer_types", type ? type : "?");
-        c->is_recurrent[l] = kind >= 2;
+        if (kind == IG_COUNT(kinds) || (kind == SLIDING && !window)) ig_hf_refuse(r, "layer_types", type ? type : "?");
+        c->is_recurrent[l] = kind > SLIDING;
+        c->window[l] = kind == SLIDING ? window : 0;
     }
     return true;
 }
@@ -30,7 +34,7 @@ static bool read_layer_types(ig_hf_reader *r, ig_config *c) {
 /* All layers but every so many, unless they are stated one by one. */
 static void read_delta_net(ig_hf_reader *r, ig_config *c) {
     int interval = ig_hf_int(r, r->root, "full_attention_interval", IG_MAX_LAYERS, 4);
-    bool is_stated = read_layer_types(r, c);
+    bool is_stated = read_layer_types(r, c, 0);
     for (int l = 0; l < c->n_layers && !is_stated; l++) c->is_recurrent[l] = (l + 1) % interval != 0;
     c->recurrence =
         (ig_recurrence_shape){.n_key_heads = ig_hf_int(r, r->root, "linear_num_key_heads", IG_MAX_HEADS, 16),
@@ -84,7 +88,7 @@ static void read_convolutions(ig_hf_reader *r, ig_config *c) {
     c->tied = ig_hf_bool(r, "tie_embedding", true);
     c->d_ff = ig_hf_int(r, r->root, "block_ff_dim", IG_MAX_WIDTH, c->d_ff ? c->d_ff : 12288);
     ig_hf_read_llama(r, c);
-    bool is_stated = read_layer_types(r, c);
+    bool is_stated = read_layer_types(r, c, 0);
     for (int l = 0; l < c->n_layers && attends && !is_stated; l++) c->is_recurrent[l] = true;
     for (size_t i = 0; i < json_array_size(attends) && !is_stated; i++) {
         json_int_t l = json_integer_value(json_array_get(attends, i));
@@ -107,6 +111,35 @@ void ig_hf_read_lfm2_moe(ig_hf_reader *r, ig_config *c) {
     c->routing = IG_ROUTING_SIGMOID;
     c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
     c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
+}
+
+const ig_config ig_hf_lfm3_sizes = {
+    .n_vocab = 128000, .d_model = 2048, .d_ff = 7680, .n_layers = 24, .n_heads = 16, .n_ctx_train = 128000};
+
+/* Other layers than LFM2's have windows, and rotate by a base of their own; norms are on both sides of a layer's parts,
+ * and each head has a gate. */
+void ig_hf_read_lfm3(ig_hf_reader *r, ig_config *c) {
+    enum { PATTERN = 4 };
+    c->n_kv_heads = 4;
+    c->head_dim = 128;
+    c->n_rot = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
+    c->rope_local_theta = 10000;
+    c->norm_eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
+    c->norm_order = ig_hf_bool(r, "use_sandwich_norm", true) ? IG_NORMS_AROUND : IG_NORMS_BEFORE;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->has_attn_gate = c->is_gate_of_heads = ig_hf_bool(r, "use_attention_gate", true);
+    c->rope_theta = 1000000;
+    c->tied = true;
+    ig_hf_read_llama(r, c);
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 256);
+    bool is_stated = read_layer_types(r, c, window);
+    for (int l = 0; l < c->n_layers && !is_stated; l++) {
+        c->is_recurrent[l] = l == 0 || l % PATTERN % 2;
+        c->window[l] = l && l % PATTERN == 0 ? window : 0;
+    }
+    for (int l = 0; l < c->n_layers; l++) c->rope_set[l] = c->window[l] ? IG_ROPE_LOCAL : IG_ROPE_MAIN;
+    c->recurrence = ig_config_short_convolution(c, ig_hf_int(r, r->root, "conv_L_cache", IG_RECURRENCE_TAPS, 7));
+    if (ig_hf_bool(r, "conv_bias", false)) ig_hf_refuse(r, "conv_bias", "true");
 }
 
 /* ---- Mamba 2 ---------------------------------------------------------------------------------- */
@@ -221,7 +254,7 @@ void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c) {
     const char *position = ig_hf_text(r, r->root, "position_embedding_type", "nope");
     ig_hf_read_granite(r, c);
     if (strcmp(position, "rope") != 0) c->rope = IG_ROPE_NONE;
-    if (!read_layer_types(r, c) && !r->status) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
+    if (!read_layer_types(r, c, 0) && !r->status) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
     if (memchr(c->is_recurrent, true, (size_t)c->n_layers) && !r->status) read_granite_mamba(r, c);
     int width = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 1024);
     c->is_gate_up_fused = true;

@@ -343,8 +343,14 @@ static void tap(const forward *f, ig_tap_place at) {
 
 /* What attention gave times the sigmoids of its gate. */
 static const float *gate_attention(const forward *f) {
-    size_t width = (size_t)f->c->n_heads * (size_t)f->step.heads.head_dim, at = (size_t)f->step.first_row * width;
+    int first = f->step.first_row, n_heads = f->c->n_heads, dim = f->step.heads.head_dim;
+    size_t width = (size_t)n_heads * (size_t)dim, at = (size_t)first * width;
     float *gate = f->b->gate;
+    if (f->c->is_gate_of_heads) {
+        f->dev->ops->gate_rows(f->dev, f->b->x + at, gate + (size_t)first * (size_t)n_heads,
+                               (f->n_rows - first) * n_heads, dim);
+        return f->b->x;
+    }
     f->dev->ops->activate(f->dev, IG_SIGMOID_GATED, gate + at, f->b->x + at, (size_t)f->n_rows * width - at);
     return gate;
 }
@@ -508,7 +514,7 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
     f.step = (ig_step){.dev = f.dev,
                        .kernels = ig_kernels_get(m->ctx->level),
                        .layers = &layers,
-                       .window = f.c->window,
+                       .window = f.c->kv_window,
                        .sink_scores = m->weights.sink_scores,
                        .cap = (float)m->config.score_cap,
                        .x = &b->rows,

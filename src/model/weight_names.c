@@ -269,6 +269,15 @@ static void name_lfm2(ig_weight_names *n) {
     n->expert_down = "layers.%d.feed_forward.experts.%d.w2";
 }
 
+static void name_lfm3(ig_weight_names *n) {
+    name_lfm2(n);
+    n->o = "layers.%d.self_attn.o_proj";
+    n->q_norm = "layers.%d.self_attn.q_norm";
+    n->k_norm = "layers.%d.self_attn.k_norm";
+    n->attn_norm_after = "layers.%d.post_operator_norm";
+    n->ffn_norm_after = "layers.%d.post_ffn_norm";
+}
+
 static void name_mixtral(ig_weight_names *n) {
     n->router = "layers.%d.block_sparse_moe.gate";
     n->expert_gate = "layers.%d.block_sparse_moe.experts.%d.w1";
@@ -308,6 +317,7 @@ static const struct {
     {"hy_v3", name_hy_v3},
     {"lfm2", name_lfm2},
     {"lfm2_moe", name_lfm2},
+    {"lfm3", name_lfm3},
     {"minimax_m2", name_minimax_m2},
     {"mixtral", name_mixtral},
     {"muse_glimmer_text", name_gemma3},

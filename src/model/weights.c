@@ -309,7 +309,8 @@ static void bind_attention(ig_binder *b, ig_layer *l, int layer, int i) {
         if (!shares) l->k = ig_bind_matrix(b, n->k, i, n_kv, c->d_model);
         if (!shares && has_values) l->v = ig_bind_matrix(b, n->v, i, n_kv, c->d_model);
     }
-    if (c->has_attn_gate && !c->is_gate_in_q) l->attn_gate = ig_bind_matrix(b, n->attn_gate, i, n_q, c->d_model);
+    if (c->has_attn_gate && !c->is_gate_in_q)
+        l->attn_gate = ig_bind_matrix(b, n->attn_gate, i, c->is_gate_of_heads ? c->n_heads : n_q, c->d_model);
     l->o = ig_bind_matrix(b, n->o, i, c->d_model, n_q);
     if (c->has_sink_scores) {
         const float *sinks = ig_bind_part_vector(b, n->sinks, i, "", c->n_heads, true);

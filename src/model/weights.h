@@ -48,8 +48,8 @@ typedef struct ig_layer {
     ig_matrix q, k, v, o;
     ig_latent latent;
     ig_recurrent recurrent;
-    ig_matrix
-        attn_gate; /* [n_heads head_dim][d_model] its sigmoids multiply what attention gives; absent in most models */
+    ig_matrix attn_gate; /* [n_heads head_dim][d_model] its sigmoids multiply what attention gives; absent in most
+                            models; or [n_heads][d_model] (is_gate_of_heads) */
     const float *q_norm, *k_norm; /* [head_dim], or of all heads; NULL: none (ig_head_norm) */
     ig_matrix router;             /* [n_experts][d_model]; absent where one feed-forward layer is for all tokens */
     const float *router_bias;     /* [n_experts] counts where experts are chosen, not in their shares; NULL: none */

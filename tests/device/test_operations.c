@@ -166,6 +166,25 @@ static void rows_that_join(void **state) {
     }
 }
 
+static void rows_that_are_gated(void **state) {
+    (void)state;
+    static const int widths[] = {1, 32, 300};
+    for (size_t i = 0; i < 3; i++) {
+        int n = widths[i];
+        both x = make_both(700 * (size_t)n, 3), gates = make_both(700, 4);
+        for (int d = 0; d < DEVICES; d++) {
+            devices[d]->ops->gate_rows(devices[d], x.on[d], gates.on[d], 700, n);
+            finish(d);
+        }
+        for (int k = 0; k < n; k++) {
+            double want = (double)x.host[99 * n + k] / (1 + exp(-(double)gates.host[99]));
+            assert_true(fabs((double)x.on[CPU][99 * n + k] - want) <= 1e-6 * (1 + fabs(want)));
+        }
+        expect_near(&x, 1e-6, "rows that are gated");
+        free_both(&x), free_both(&gates);
+    }
+}
+
 static void peaks(void **state) {
     (void)state;
     static const float odd[] = {0, -70, INFINITY, NAN};
@@ -221,8 +240,13 @@ static void memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory),    cmocka_unit_test(norms),    cmocka_unit_test(operations_that_join),
-        cmocka_unit_test(rotations), cmocka_unit_test(elements), cmocka_unit_test(rows_that_join),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(operations_that_join),
+        cmocka_unit_test(rotations),
+        cmocka_unit_test(elements),
+        cmocka_unit_test(rows_that_join),
+        cmocka_unit_test(rows_that_are_gated),
         cmocka_unit_test(peaks),
     };
     int missing = missing_gpu();

@@ -177,6 +177,7 @@ int main(void) {
         ALONE("queries that grow", "tests/golden/models/ministral3"),
         ALONE("recurrences", "tests/golden/models/qwen3.5"),
         ALONE("short convolutions", "tests/golden/models/lfm2-moe"),
+        ALONE("short convolutions, windows, gates of heads", "tests/golden/models/lfm3"),
         ALONE("Mamba 2", "tests/golden/models/granite4-h"),
         ALONE("layers that have no feed-forward part", "tests/golden/models/nemotron-h-moe"),
         ALONE("experts beside, other heads", "tests/golden/models/gemma4-moe"),

@@ -348,6 +348,7 @@ int main(void) {
         MODEL("nemotron-h-moe"),
         MODEL("lfm2"),
         MODEL("lfm2-moe"),
+        MODEL("lfm3"),
         MODEL("ernie4_5-moe"),
         MODEL("glm4"),
         MODEL("cohere"),

@@ -293,6 +293,18 @@ static void reads_others(void **state) {
     assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.head_norm == IG_HEAD_NORM_EACH);
     assert_true(c.recurrence.kind == IG_SHORT_CONVOLUTION && ig_recurrence_channels(&c.recurrence) == 48);
     assert_true(c.d_ff == 80 && c.tied && ig_config_state_bytes(&c) == 2 * 2 * 48 * sizeof(float));
+    c = from_json("{\"model_type\":\"lfm3\",\"num_key_value_heads\":2," LLAMA
+                  ",\"head_dim\":16,\"rope_parameters\":{\"full_attention\":{"
+                  "\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.5},\"sliding_attention\":{"
+                  "\"rope_theta\":77}}}");
+    assert_true(c.is_recurrent[0] && c.is_recurrent[1] && !c.is_recurrent[2] && c.norm_order == IG_NORMS_AROUND);
+    assert_true(c.is_gate_of_heads && c.n_rot == 16 && c.rope_theta == 1000000 && c.rope_local_theta == 77);
+    assert_true(isinf(c.rope_long[4]) && c.rope_long[3] == 1 && c.recurrence.n_taps == 7 && c.tied);
+    c = from_json("{\"model_type\":\"lfm3\",\"num_key_value_heads\":2," LLAMA
+                  ",\"head_dim\":16,\"sliding_window\":9,\"use_sandwich_norm\":false,"
+                  "\"use_attention_gate\":false,\"layer_types\":[\"conv\",\"sliding_attention\",\"full_attention\"]}");
+    assert_true(c.window[1] == 9 && c.kv_window[0] == 9 && c.kv_window[1] == 0 && c.rope_set[1] == IG_ROPE_LOCAL);
+    assert_true(!c.has_attn_gate && c.norm_order == IG_NORMS_BEFORE);
 #define NEMOTRON LLAMA ",\"num_key_value_heads\":2,\"n_groups\":2,\"mamba_num_heads\":4,\"mlp_hidden_act\":\"relu2\""
     c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON ",\"hybrid_override_pattern\":\"M-M*-M*\"}");
     assert_true(c.n_layers == 5 && c.n_parts == 7 && c.n_recurrent == 3 && c.rope == IG_ROPE_NONE);

@@ -207,6 +207,8 @@ static const struct {
     {"lfm2", "conv_L_cache", "9," LFM2, IG_E_FORMAT, "'conv_L_cache'"},
     {"lfm2", "conv_bias", "true," LFM2, IG_E_UNSUPPORTED, "'conv_bias'"},
     {"lfm2", "block_ffn_dim_multiplier", "1e6," LFM2, IG_E_FORMAT, "'block_ffn_dim_multiplier' must be smaller"},
+    {"lfm2", "layer_types", "[\"conv\",\"sliding_attention\",\"full_attention\"]," LFM2, IG_E_UNSUPPORTED,
+     "'layer_types' is 'sliding_attention'"},
     {"lfm2_moe", "num_experts_per_tok", "5,\"num_experts\":4,\"moe_intermediate_size\":8," LFM2, IG_E_FORMAT,
      "'num_experts_per_tok'"},
     {"nemotron_h", "layers_block_type", "[]", IG_E_FORMAT, "'layers_block_type' must be a list"},

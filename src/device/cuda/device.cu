@@ -353,6 +353,12 @@ static void gpu_add_rows(ig_device *d, float *y, const float *x, const int32_t *
     leave(g);
 }
 
+static void gpu_gate_rows(ig_device *d, float *x, const float *gates, int n_rows, int n) {
+    gpu *g = enter(d);
+    ig_cuda_gate_rows(g->work, x, gates, n_rows, n);
+    leave(g);
+}
+
 static void gpu_scale(ig_device *d, float *x, float factor, size_t n) {
     gpu *g = enter(d);
     ig_cuda_scale(g->work, x, factor, n);
@@ -434,6 +440,7 @@ static ig_device_ops make_ops(void) {
     o.rope = gpu_rope;
     o.add = gpu_add;
     o.add_rows = gpu_add_rows;
+    o.gate_rows = gpu_gate_rows;
     o.scale = gpu_scale;
     o.activate = gpu_activate;
     o.convolve = ig_cuda_convolve;

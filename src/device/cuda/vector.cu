@@ -229,6 +229,14 @@ static __global__ void add_rows(float *y, const float *x, const int32_t *rows, c
     for (int i = (int)threadIdx.x; i < n; i += THREADS) to[i] += share * from[i];
 }
 
+static __global__ void gate_rows(float *x, const float *gates, int n, size_t all) {
+    ig_begin();
+    for (size_t i = first_element(); i < all; i += stride()) {
+        float gate = gates[i / (size_t)n];
+        x[i] *= 1.0f / (1.0f + expf(-gate)) + 0 * gate;
+    }
+}
+
 static const float *take_addition(ig_queue q, const float *x, size_t n) {
     const ig_command *last = ig_queue_last(q, IG_KERNEL(add));
     if (!last || ig_command_value<float *>(last, 0) != x || ig_command_value<size_t>(last, 2) != n) return NULL;
@@ -330,6 +338,11 @@ void ig_cuda_add_products(ig_queue q, float *y, const float *x, int n_x, const f
 void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                       int n) {
     ig_launch(add_rows, dim3((unsigned)n_rows), dim3(THREADS), 0, q, y, x, rows, shares, n);
+}
+
+void ig_cuda_gate_rows(ig_queue q, float *x, const float *gates, int n_rows, int n) {
+    size_t all = (size_t)n_rows * (size_t)n;
+    ig_launch(gate_rows, dim3(blocks_for(all)), dim3(THREADS), 0, q, x, gates, n, all);
 }
 
 static __global__ void copy_rows(float *to, size_t to_row, const float *from, size_t from_row, int n, size_t all) {
