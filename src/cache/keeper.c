@@ -72,6 +72,13 @@ static ig_status keep(ig_keeper *k, ig_error *err) {
     return s;
 }
 
+/* A spill file that lies on the same disk goes before: without room a step fails, and without a store nothing does. */
+static ig_status check_room(const ig_keeper *k, const ig_kv_memory *m, ig_error *err) {
+    dev_t device;
+    uint64_t left = ig_kv_spill_left(m, &device);
+    return left ? ig_prefix_store_check_room(k->store, device, left, err) : IG_OK;
+}
+
 /* What waits for a commit may not leave for what follows. Where that is all that the limit leaves room for it is
  * committed at once, and then may. */
 static ig_status put_piece(ig_keeper *k, const ig_prefix_piece *piece, size_t bytes, ig_error *err) {
@@ -86,6 +93,7 @@ void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
     ig_error err;
     if (rests(k) || !ig_prefix_store_leads_to(k->store, piece) || ig_prefix_store_has(k->store, piece)) return;
     ig_status copied = ig_kv_copy_piece(kv, piece->number, k->buffer, &err), s = copied;
+    if (!s) s = check_room(k, ig_kv_memory_of(kv), &err);
     if (!s) s = put_piece(k, piece, ig_kv_piece_bytes(ig_kv_memory_of(kv)), &err);
     if (s) {
         note_failure(k, !copied && (s == IG_E_IO || s == IG_E_UNSUPPORTED || s == IG_E_LIMIT),

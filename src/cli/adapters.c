@@ -3,6 +3,7 @@
  * --lora [NAME=]FILE[:SCALE],...: a list of adapters.
  */
 #define _GNU_SOURCE
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,8 +49,13 @@ static int add(ig_cli_adapters *a, const ig_cli_options *o, const char *text, si
     char *name = take_name(path);
     double scale = a->scales[a->n] = take_scale(path);
     a->list[a->n++] = (ig_adapter){.path = path, .scale = o->lora_waits ? 0 : scale, .name = name};
-    if (*path) return IG_EXIT_OK;
-    ig_cli_complain(o, "--lora: a name is empty");
+    if (!*path)
+        ig_cli_complain(o, "--lora: a name is empty");
+    else if (!(fabs(scale) <= IG_ADAPTER_SCALE_MAX))
+        ig_cli_complain(o, "--lora: %s: the scale of an adapter must be a number from -%d to %d", path,
+                        IG_ADAPTER_SCALE_MAX, IG_ADAPTER_SCALE_MAX);
+    else
+        return IG_EXIT_OK;
     return IG_EXIT_USAGE;
 }
 

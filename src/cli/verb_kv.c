@@ -87,6 +87,13 @@ static bool list_item(void *user, const ig_stored_item *item) {
     return ig_cli_interrupted();
 }
 
+/* The exit code, or one for files of which nothing is known. */
+static int tell_unread(const ig_cli_options *o, const ig_stored_info *info, int code) {
+    if (!info->n_unread || code) return code;
+    return ig_cli_complain(o, "%s: %llu files cannot be opened, and what they hold is not counted", o->kv_store,
+                           (unsigned long long)info->n_unread);
+}
+
 static int list(const ig_cli_options *o, ig_stored *stored) {
     ig_error err;
     char size[32], pieces[32];
@@ -100,12 +107,14 @@ static int list(const ig_cli_options *o, ig_stored *stored) {
         json_decref(l.notes);
         return ig_cli_fail(o, &err);
     }
+    int code = IG_EXIT_OK;
     if (o->json)
-        return ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:o, s:o}", "directory", ig_text_string(o->kv_store),
+        code = ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:o, s:o}", "directory", ig_text_string(o->kv_store),
                                            "pieces", (json_int_t)info.n_pieces, "bytes", (json_int_t)info.bytes,
                                            "prefixes", l.prefixes, "notes", l.notes));
-    printf("%s in %s\n", ig_cli_size(size, info.bytes), count_text(pieces, info.n_pieces, "piece"));
-    return IG_EXIT_OK;
+    else
+        printf("%s in %s\n", ig_cli_size(size, info.bytes), count_text(pieces, info.n_pieces, "piece"));
+    return tell_unread(o, &info, code);
 }
 
 /* ---- verify -------------------------------------------------------------- */
@@ -171,17 +180,19 @@ static int report_freed(const ig_cli_options *o, ig_stored *stored, const ig_sto
     char size[32], left[32], count[32];
     ig_stored_info info;
     ig_stored_get_info(stored, &info);
-    if (o->json)
-        return ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "directory", ig_text_string(o->kv_store),
-                                           "removed_pieces", (json_int_t)freed->n_pieces, "removed_notes",
-                                           (json_int_t)freed->n_notes, "freed_bytes", (json_int_t)freed->bytes,
-                                           "pieces", (json_int_t)info.n_pieces, "bytes", (json_int_t)info.bytes));
+    if (o->json) {
+        int code = ig_cli_print_json(
+            json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "directory", ig_text_string(o->kv_store), "removed_pieces",
+                      (json_int_t)freed->n_pieces, "removed_notes", (json_int_t)freed->n_notes, "freed_bytes",
+                      (json_int_t)freed->bytes, "pieces", (json_int_t)info.n_pieces, "bytes", (json_int_t)info.bytes));
+        return tell_unread(o, &info, code);
+    }
     printf("removed %s", count_text(count, freed->n_pieces, "piece"));
     if (freed->n_notes) printf(" and %s", count_text(count, freed->n_notes, "note"));
     printf(", %s; %s in %s", ig_cli_size(size, freed->bytes), ig_cli_size(left, info.bytes),
            count_text(count, info.n_pieces, "piece"));
     printf(" %s left\n", info.n_pieces == 1 ? "is" : "are");
-    return IG_EXIT_OK;
+    return tell_unread(o, &info, IG_EXIT_OK);
 }
 
 static int collect(const ig_cli_options *o, ig_stored *stored) {
@@ -199,7 +210,10 @@ static int remove_what(const ig_cli_options *o, ig_stored *stored) {
     int n = what == IG_STORED_ID ? o->n_words : 1;
     for (int i = 0; i < n; i++) {
         const char *name = what == IG_STORED_ID ? o->words[i] : what == IG_STORED_NOTE ? o->note : o->model;
-        if (ig_stored_remove(&freed, stored, what, name, &err)) return ig_cli_fail(o, &err);
+        if (ig_stored_remove(&freed, stored, what, name, &err)) {
+            if (i > 0) report_freed(o, stored, &sum); /* what came before is gone */
+            return ig_cli_fail(o, &err);
+        }
         sum.n_pieces += freed.n_pieces;
         sum.n_notes += freed.n_notes;
         sum.bytes += freed.bytes;

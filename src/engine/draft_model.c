@@ -64,22 +64,24 @@ ig_status ig_draft_model_check(const ig_model *draft, const ig_model *m, ig_erro
     return IG_OK;
 }
 
-ig_status ig_draft_model_open(ig_session *s, const ig_session_plan *p, ig_error *err) {
+static void give_up(ig_session *s, const ig_error *why) {
+    ig_log(s->model->ctx, IG_LOG_WARN, "the draft model guesses no more: %s", why->text);
+    ig_draft_model_close(&s->draft);
+}
+
+void ig_draft_model_open(ig_session *s, const ig_session_plan *p) {
+    ig_error err;
     ig_session_options o = ig_draft_model_options(p);
     if (p->o.shared) o.shared = p->o.shared->drafts;
-    ig_status status = ig_session_open(&s->draft.session, p->o.draft_model, &o, err);
-    if (!status) s->draft.session->is_draft = true;
-    return status;
+    if (ig_session_open(&s->draft.session, p->o.draft_model, &o, &err))
+        give_up(s, &err);
+    else
+        s->draft.session->is_draft = true;
 }
 
 void ig_draft_model_close(ig_draft_model *d) {
     ig_session_close(d->session);
     d->session = NULL;
-}
-
-static void give_up(ig_session *s, const ig_error *why) {
-    ig_log(s->model->ctx, IG_LOG_WARN, "the draft model guesses no more: %s", why->text);
-    ig_draft_model_close(&s->draft);
 }
 
 /* ---- what came true ------------------------------------------------------------- */

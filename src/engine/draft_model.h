@@ -47,7 +47,7 @@ ig_session_options ig_draft_model_options(const ig_session_plan *p);
  * one has no tokenizer, it is their number. */
 ig_status ig_draft_model_check(const ig_model *draft, const ig_model *m, ig_error *err);
 /* For a session of this plan: in its cache's cache of such sessions, or in memory of its own. */
-ig_status ig_draft_model_open(ig_session *s, const ig_session_plan *p, ig_error *err);
+void ig_draft_model_open(ig_session *s, const ig_session_plan *p);
 void ig_draft_model_close(ig_draft_model *d);
 
 /* The text has n tokens: what was guessed of them is compared. */

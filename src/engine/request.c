@@ -50,14 +50,18 @@ static bool copy_text(char **kept, const char **text) {
     return *kept != NULL;
 }
 
-static bool copy_stops(ig_generate_options *g, const ig_generate_options *from) {
-    if (from->n_stops == 0) return true;
-    char **stops = calloc(from->n_stops, sizeof *stops);
-    g->stops = (const char *const *)stops;
-    g->n_stops = stops ? from->n_stops : 0;
-    for (size_t i = 0; stops && i < from->n_stops; i++)
-        if (!(stops[i] = strdup(from->stops[i]))) return false;
-    return stops != NULL;
+static bool copy_texts(const char *const **out, size_t *n_out, const char *const *from, size_t n) {
+    char **texts = n ? calloc(n, sizeof *texts) : NULL;
+    *out = (const char *const *)texts;
+    *n_out = texts ? n : 0;
+    for (size_t i = 0; texts && i < n; i++)
+        if (!(texts[i] = strdup(from[i]))) return false;
+    return texts || !n;
+}
+
+static void free_texts(const char *const *texts, size_t n) {
+    for (size_t i = 0; i < n; i++) free((char *)texts[i]);
+    free((void *)texts);
 }
 
 static bool copy_array(const void **out, const void *from, size_t n_bytes) {
@@ -72,14 +76,14 @@ static bool copy(ig_request *r, const ig_request_options *from) {
     ig_cache_options *k = &r->want.cache;
     r->o = *from;
     r->o.cache = NULL;
-    r->o.generate.n_stops = 0;
-    r->o.generate.stops = NULL;
     const void *ids, *bias;
     bool ok = copy_array(&ids, from->ids, (size_t)from->n_ids * sizeof *from->ids);
     ok &= copy_array(&bias, from->sampler.logit_bias, from->sampler.n_logit_bias * sizeof *from->sampler.logit_bias);
     r->o.ids = ids;
     r->o.sampler.logit_bias = bias;
-    ok &= copy_stops(&r->o.generate, &from->generate);
+    ok &= copy_texts(&r->o.generate.stops, &r->o.generate.n_stops, from->generate.stops, from->generate.n_stops);
+    ok &= copy_texts(&r->o.sampler.dry_breakers, &r->o.sampler.n_dry_breakers, from->sampler.dry_breakers,
+                     from->sampler.n_dry_breakers);
     const void *scales;
     size_t n_scales = from->adapter_scales ? (size_t)r->scheduler->model->n_adapters : 0;
     ok &= copy_array(&scales, from->adapter_scales, n_scales * sizeof *from->adapter_scales);
@@ -123,8 +127,8 @@ ig_status ig_request_open(ig_request **out, ig_scheduler *c, const ig_request_op
 
 void ig_request_free(ig_request *r) {
     if (!r) return;
-    for (size_t i = 0; i < r->o.generate.n_stops; i++) free((char *)r->o.generate.stops[i]);
-    free((void *)r->o.generate.stops);
+    free_texts(r->o.generate.stops, r->o.generate.n_stops);
+    free_texts(r->o.sampler.dry_breakers, r->o.sampler.n_dry_breakers);
     free((void *)r->o.generate.stop_ids);
     free((void *)r->o.generate.expected);
     free((void *)r->o.sampler.logit_bias);

@@ -112,7 +112,7 @@ static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p,
         return status;
     }
     status = ig_session_equip(s, p, s->seq.kv, err);
-    if (!status && p->n_draft && p->o.draft_model) status = ig_draft_model_open(s, p, err);
+    if (!status && p->n_draft && p->o.draft_model) ig_draft_model_open(s, p);
     if (status)
         ig_session_close(s);
     else

@@ -383,6 +383,13 @@ size_t ig_kv_piece_bytes(const ig_kv_memory *m) {
     return tables_in_use(m) * m->piece_blocks * (m->block_bytes + ig_kv_block_line_bytes(m));
 }
 
+uint64_t ig_kv_spill_left(const ig_kv_memory *m, dev_t *device) {
+    ig_tier_info info = {0};
+    if (m->tier) m->tier->ops->info(m->tier, &info);
+    *device = info.device;
+    return info.left_bytes;
+}
+
 size_t ig_kv_room(const ig_kv_memory *m) { return m->n_room; }
 
 ig_prefix_tree *ig_kv_prefixes(ig_kv_memory *m) { return m->shares ? &m->prefixes : NULL; }

@@ -22,6 +22,8 @@
 #ifndef IG_KV_MEMORY_H
 #define IG_KV_MEMORY_H
 
+#include <sys/types.h>
+
 #include "device/device.h"
 #include "kv/evict.h"
 #include "kv/prefix_tree.h"
@@ -124,6 +126,8 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out);
 int ig_kv_piece_tokens(const ig_kv_memory *m);
 /* Bytes of its K and V with their lines. */
 size_t ig_kv_piece_bytes(const ig_kv_memory *m);
+/* What the disk tier's file may still grow by, and the disk that it lies on; 0: nothing, or there is no such tier. */
+uint64_t ig_kv_spill_left(const ig_kv_memory *m, dev_t *device);
 /* How many there is certainly room for: less than sequences may want if the disk tier is too small for that. */
 size_t ig_kv_room(const ig_kv_memory *m);
 /* NULL if the memory does not share. */

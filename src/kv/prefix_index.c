@@ -178,7 +178,8 @@ static int open_database(ig_prefix_index *ix, const char *directory, ig_prefix_i
     if (!directory)
         return sqlite3_open_v2(mode == IG_PREFIX_INDEX_IN_MEMORY ? ":memory:" : "", &ix->db,
                                SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
-    char *path = sqlite3_mprintf("%s/%s", directory, IG_PREFIX_INDEX_NAME);
+    /* "file:..." would be a URI. */
+    char *path = sqlite3_mprintf("%s%s/%s", directory[0] == '/' ? "" : "./", directory, IG_PREFIX_INDEX_NAME);
     if (!path) return SQLITE_NOMEM;
     int code = SQLITE_CANTOPEN;
     if (is_plain_file(path, mode == IG_PREFIX_INDEX_WRITE)) code = sqlite3_open_v2(path, &ix->db, flags, NULL);

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -272,6 +274,17 @@ bool ig_prefix_store_leads_to(ig_prefix_store *s, const ig_prefix_piece *piece) 
     bool leads = is_pending(s, &piece->parent) || find_id(s, &piece->parent, &row);
     ig_prefix_leave(s);
     return leads;
+}
+
+ig_status ig_prefix_store_check_room(const ig_prefix_store *s, dev_t device, uint64_t n_bytes, ig_error *err) {
+    struct stat st;
+    struct statvfs disk;
+    if (fstat(s->dir.fd, &st) != 0 || st.st_dev != device || fstatvfs(s->dir.fd, &disk) != 0) return IG_OK;
+    uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize, own = ig_prefix_record_bytes(s->piece_bytes);
+    if (free_bytes >= own && free_bytes - own >= n_bytes) return IG_OK;
+    return ig_fail(err, IG_E_IO,
+                   "KV store %s: the %llu bytes that are free on its disk may be needed by the KV spill file",
+                   s->dir.path, (unsigned long long)free_bytes);
 }
 
 ig_status ig_prefix_check_areas(const ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *areas,

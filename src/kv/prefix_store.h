@@ -97,6 +97,9 @@ bool ig_prefix_store_use(ig_prefix_store *s, ig_prefix_id id);
  * commit. As cheap. */
 bool ig_prefix_store_leads_to(ig_prefix_store *s, const ig_prefix_piece *piece);
 
+/* IG_E_IO if the store lies on this disk, and another piece would leave less than n_bytes free there. */
+ig_status ig_prefix_store_check_room(const ig_prefix_store *s, dev_t device, uint64_t n_bytes, ig_error *err);
+
 /* Reads the payload into the areas to[0..n), which together have piece_bytes.
  *     IG_E_NOT_FOUND   there is no such piece, or it has just left
  *     IG_E_FORMAT      it is damaged, or of other tokens: it is forgotten
@@ -123,6 +126,7 @@ typedef struct ig_prefix_store_stats {
     uint64_t bytes, max_bytes;                             /* taken by data files, as far as this process knows */
     uint64_t n_read, read_bytes, n_written, written_bytes; /* pieces and payload, by this store since it was opened */
     uint64_t n_evicted, n_damaged;                         /* pieces, likewise */
+    uint64_t n_unread; /* files that could not be opened when the store was, so that nothing is known of them */
 } ig_prefix_store_stats;
 void ig_prefix_store_get_stats(ig_prefix_store *s, ig_prefix_store_stats *out);
 

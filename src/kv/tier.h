@@ -14,6 +14,8 @@
 #ifndef IG_KV_TIER_H
 #define IG_KV_TIER_H
 
+#include <sys/types.h>
+
 #include "infinigen.h"
 
 typedef struct ig_tier ig_tier;
@@ -28,6 +30,8 @@ typedef struct ig_tier_info {
     bool is_memory;       /* the "disk" is a file system that lies in RAM: spilling to it saves nothing */
     uint64_t cap_bytes;   /* what the slots take when all are used */
     uint64_t room_bytes;  /* of these, what the disk had room for when the tier was opened */
+    uint64_t left_bytes;  /* of these, what the tier has not taken yet */
+    dev_t device;         /* the disk */
     uint64_t table_bytes; /* RAM that the tier's own tables take when all slots are used */
 } ig_tier_info;
 

@@ -404,6 +404,8 @@ static void disk_info(const ig_tier *t, ig_tier_info *info) {
         .is_memory = d->file.is_memory,
         .cap_bytes = d->file.cap,
         .room_bytes = d->file.room,
+        .left_bytes = d->file.room > d->file.size ? d->file.room - d->file.size : 0,
+        .device = d->file.device,
         .table_bytes = table_bytes + (size_t)d->queue.n_staging * IG_DISK_STAGED_MAX * IG_FRAME_BYTES + sizeof *d +
                        REQUESTS * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
     };

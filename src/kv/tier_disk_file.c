@@ -111,11 +111,13 @@ static int try_block(int fd) {
 
 ig_status ig_disk_file_open(ig_disk_file *f, const char *directory, uint64_t cap, bool no_tmpfile, ig_error *err) {
     struct statfs fs;
+    struct stat st;
     *f = (ig_disk_file){.fd = -1, .cap = cap, .size = IG_FRAME_BYTES, .directory = strdup(directory)};
     if (!f->directory) return ig_fail_memory(err, "KV spill file", strlen(directory) + 1);
     f->fd = make_file(directory, no_tmpfile);
     if (f->fd < 0) return fail_errno(err, directory, errno);
     f->room = count_room(f);
+    if (fstat(f->fd, &st) == 0) f->device = st.st_dev;
 
     if (fstatfs(f->fd, &fs) == 0) f->is_memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
     f->is_direct = !f->is_memory && set_direct(f->fd, true);

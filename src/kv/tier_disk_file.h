@@ -5,6 +5,8 @@
 #ifndef IG_KV_TIER_DISK_FILE_H
 #define IG_KV_TIER_DISK_FILE_H
 
+#include <sys/types.h>
+
 #include "infinigen.h"
 
 typedef struct ig_disk_file {
@@ -14,6 +16,7 @@ typedef struct ig_disk_file {
     bool cannot_reserve; /* the file system has no fallocate: a full disk shows when a block is written */
     uint64_t size, cap;  /* bytes: what the file has, what it may have */
     uint64_t room;       /* of the cap, what the disk had room for when the file was opened */
+    dev_t device;        /* the disk */
 } ig_disk_file;
 
 /* no_tmpfile: see ig_tier_disk_options. */

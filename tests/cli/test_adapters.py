@@ -9,7 +9,7 @@ import shutil
 import struct
 
 import pytest
-from conftest import TINY_MODELS, make_model
+from conftest import TINY_MODELS, make_model, one_line
 from gguf_file import F32, Gguf
 
 BF16, RANK, ALPHA = 30, 4, 6.0
@@ -46,6 +46,13 @@ def pack(values, kind):
     if kind == BF16:
         return struct.pack("<%dH" % len(values), *(word >> 16 for word in array.array("I", values.tobytes())))
     return struct.pack("<%de" % len(values), *values)
+
+
+@pytest.mark.parametrize("scale", ["5000", "nan", "-inf"])
+def test_scales_out_of_range(program, scale):
+    for verb in (("run", "-p", "a"), ("serve", "--lora-init-without-apply")):
+        status, _, err = program(*verb, "-m", LLAMA, "--lora", f"{LLAMA}/adapter:{scale}")
+        assert status == 2 and "must be a number from -1000 to 1000" in one_line(err)
 
 
 def adapter_of(g, names, seed, kind=F32, rank=RANK, alpha=ALPHA, **head):

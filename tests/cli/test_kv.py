@@ -179,6 +179,12 @@ def test_rm(program, store):
     assert not [name for name in os.listdir(store) if name.startswith(("kv-", "note-"))]
 
 
+def test_rm_of_several(program, store):
+    """What was removed before one that is not there is told."""
+    status, out, err = program("kv", "rm", "--kv-store", store, "0303", "ffff", "--json")
+    assert status == 1 and json.loads(out)["removed_pieces"] == 2 and "begins with ffff" in one_line(err)
+
+
 def test_ids_that_begin_alike(program, store, xxh):
     pieces(xxh, store, 1003, [(bytes.fromhex("03037777" + "00" * 12), ROOT, 0)])
     status, _, err = program("kv", "rm", "--kv-store", store, "0303")

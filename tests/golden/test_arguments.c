@@ -548,7 +548,7 @@ static void stored_prefixes(void **state) {
     (void)state;
     temp_dir dir = temp_dir_open();
     ig_stored *s = (ig_stored *)&dir, *none = NULL;
-    ig_stored_info info = {1, 1};
+    ig_stored_info info = {1, 1, 1};
     ig_stored_health health = {.n_damaged = 1};
     ig_stored_freed freed = {1, 1, 1};
     int n = 0;

@@ -4,17 +4,21 @@
  * one that fails is done without.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "base/compiler.h"
 #include "engine/session.h"
 #include "golden/tiny_session.h"
+#include "golden/tiny_copy.h"
 
 enum { N_PROMPT = 90, N_ANSWER = 80, N_TEXT = N_PROMPT + N_ANSWER };
 
@@ -163,6 +167,23 @@ static void refuse(ig_model *m, ig_model *guesses, ig_status status, const char 
     assert_null(s);
 }
 
+/* Nor is one whose file has changed since: sessions are opened without it. */
+static void one_whose_file_has_changed(void **state) {
+    tiny_copy copy = copy_tiny("llama31");
+    ig_model *changed = open_other(copy.dir.path);
+    ig_session_options o = options(changed);
+    static const struct timespec other[2] = {{1000, 0}, {1000, 0}};
+    (void)state;
+    assert_int_equal(utimensat(AT_FDCWD, copy.weights, other, 0), 0);
+    ig_session *s = open_session(&o);
+    assert_null(s->draft.session);
+    int32_t text[N_TEXT] = {1, 2, 3};
+    assert_true(go_on(s, text, N_PROMPT).n_decoded > 0);
+    ig_session_close(s);
+    ig_model_close(changed);
+    drop_tiny_copy(&copy);
+}
+
 static void what_is_refused(void **state) {
     ig_model *recurrent = open_other("tests/golden/models/qwen3.5"), *other = open_other(TINY_LLAMA);
     (void)state;
@@ -197,8 +218,13 @@ static void plans(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(answers_are_the_same), TEST(in_a_cache),      TEST(its_context_is_shorter),
-        TEST(one_that_fails),       TEST(what_is_refused), TEST(plans),
+        TEST(answers_are_the_same),
+        TEST(in_a_cache),
+        TEST(its_context_is_shorter),
+        TEST(one_that_fails),
+        TEST(one_whose_file_has_changed),
+        TEST(what_is_refused),
+        TEST(plans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,6 +223,33 @@ static void same_as_alone_where_entries_are_dropped(void **state) {
     }
 }
 
+/* What a request points to may go when it was submitted. */
+static void keeps_what_it_needs(void **state) {
+    (void)state;
+    asked *a = ask(1, 60, 12), *plain = ask(1, 60, 12);
+    char *breakers[] = {strdup("\n"), strdup("a")};
+    static const char *const same[] = {"\n", "a"};
+    open_scheduler(1, 24, 8, 0.1);
+    a->o.sampler.dry_multiplier = plain->o.sampler.dry_multiplier = 2;
+    a->o.sampler.dry_breakers = (const char *const *)breakers;
+    plain->o.sampler.dry_breakers = same;
+    a->o.sampler.n_dry_breakers = plain->o.sampler.n_dry_breakers = 2;
+    pthread_mutex_lock(&lock); /* nothing is begun before */
+    submit(plain);
+    submit(a);
+    for (int i = 0; i < 2; i++) {
+        memset(breakers[i], 'x', strlen(breakers[i]));
+        free(breakers[i]);
+    }
+    pthread_mutex_unlock(&lock);
+    wait_for(2);
+    assert_int_equal(a->n, plain->n);
+    assert_memory_equal(a->ids, plain->ids, (size_t)a->n * sizeof *a->ids);
+    done(a);
+    done(plain);
+    ig_scheduler_close(scheduler);
+}
+
 static void full_context(void **state) {
     (void)state;
     open_scheduler(2, 64, 8, 0.1);
@@ -607,6 +634,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(same_as_alone, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(same_as_alone_where_entries_are_dropped, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(keeps_what_it_needs, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(full_context, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(takes_prefixes, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(pieces, open_tiny_llama, close_tiny),

@@ -331,6 +331,20 @@ static void a_piece_larger_than_the_store(void **state) {
     rig_end(&r);
 }
 
+/* For what else wants the disk that it lies on. */
+static void room_for_others(void **state) {
+    (void)state;
+    prefix_rig r;
+    struct stat st;
+    rig_start(&r);
+    assert_int_equal(stat(r.dir.path, &st), 0);
+    RIG_OK(&r, ig_prefix_store_check_room(r.store, st.st_dev, 4096, &r.err));
+    RIG_OK(&r, ig_prefix_store_check_room(r.store, st.st_dev + 1, UINT64_MAX / 2, &r.err));
+    assert_int_equal(ig_prefix_store_check_room(r.store, st.st_dev, UINT64_MAX / 2, &r.err), IG_E_IO);
+    assert_non_null(strstr(r.err.text, "may be needed by the KV spill file"));
+    rig_end(&r);
+}
+
 /* A smaller bound than before takes effect at once. */
 static void a_smaller_bound(void **state) {
     (void)state;
@@ -359,6 +373,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_committed_is_gone),
         cmocka_unit_test(modes_are_private),
         cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(room_for_others),
         cmocka_unit_test(other_pieces_are_not_served),
         WITH(the_size_is_bounded, holes),
         WITH(the_size_is_bounded, no_holes),

@@ -346,6 +346,27 @@ static void collecting(void **state) {
     rig_end(&r);
 }
 
+/* Of files that cannot be opened nothing is known, and that is told. */
+static void files_that_cannot_be_opened(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    bool is_root = geteuid() == 0;
+    fill(&r);
+    rig_remove_index(&r);
+    temp_dir_path(&r.dir, "store.id", path, sizeof path);
+    assert_int_equal(chmod(path, 0444) | chmod(r.dir.path, 0755), 0);
+    for (uint64_t n = 0; rig_find_file(&r, "kv-", ".igkv", n, path); n++) assert_int_equal(chmod(path, 0), 0);
+    if (is_root) assert_int_equal(seteuid(65534), 0);
+    ig_stored *s = open_stored(&r, false);
+    ig_stored_info info;
+    ig_stored_get_info(s, &info);
+    assert_true(info.n_pieces == 0 && info.n_unread >= (uint64_t)rig_count_files(&r, "kv-", ""));
+    ig_stored_close(s);
+    if (is_root) assert_int_equal(seteuid(0), 0);
+    rig_end(&r);
+}
+
 /* An index may say anything. */
 static void names_that_are_none(void **state) {
     (void)state;
@@ -459,11 +480,17 @@ static void room_is_made_on_a_full_disk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_is_listed),  cmocka_unit_test(damage_is_found),
-        cmocka_unit_test(what_is_shared_stays),  cmocka_unit_test(ids_are_checked),
-        cmocka_unit_test(by_model_note_and_all), cmocka_unit_test(collecting),
-        cmocka_unit_test(names_that_are_none),   cmocka_unit_test(beside_a_writer),
-        cmocka_unit_test(a_long_chain),          cmocka_unit_test(room_is_made_on_a_full_disk),
+        cmocka_unit_test(everything_is_listed),
+        cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(what_is_shared_stays),
+        cmocka_unit_test(ids_are_checked),
+        cmocka_unit_test(by_model_note_and_all),
+        cmocka_unit_test(collecting),
+        cmocka_unit_test(names_that_are_none),
+        cmocka_unit_test(files_that_cannot_be_opened),
+        cmocka_unit_test(beside_a_writer),
+        cmocka_unit_test(a_long_chain),
+        cmocka_unit_test(room_is_made_on_a_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
