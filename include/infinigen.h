@@ -407,7 +407,8 @@ typedef struct ig_cache_options {
                               "infinigen" and "oracle" all of them while they are at most 512 and there is no limit,
                               since reading so few costs no more than choosing among them. Those of n_sinks and
                               n_recent are used whatever it says, but by "infinigen-osdi24"; "h2o" holds at least so
-                              many, one half of them the latest */
+                              many, one half of them the latest; "snapkv" and "pyramidkv" so many of a prompt, and
+                              all that is decoded */
     int budget_entries;    /* the same as a number; 0 (default): `budget` says. Not both */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never; 0 (default): 0.95,
                               but never where the budget is all there is */
@@ -420,7 +421,8 @@ typedef struct ig_cache_options {
     int n_sinks;           /* first entries always used. Default 4 */
     int n_recent;          /* last entries always used, at least 1. Default 32 */
     int n_dense_layers;    /* first layers that use everything; -1 (default): the policy's own, 1; 2 for
-                              "infinigen-osdi24", "h2o" and "quest", as their papers do */
+                              "infinigen-osdi24", "h2o" and "quest", none for "snapkv" and "pyramidkv", as their
+                              papers do */
     double alpha, partial; /* "infinigen-osdi24": threshold below the best score, nats (default 4); share of a key's
                               columns that its partial cache keeps (default 0.3) */
     const char *sketch;    /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which
@@ -511,7 +513,8 @@ IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, c
  * one has computed as a prompt, K, V and sketch, in pieces of 16 tokens or more, without copying or computing. That
  * changes no bit of any result. What a closed session has computed is kept while there is room. With a disk tier the
  * blocks of sessions that are not being stepped leave RAM first, and come back by reading. Sessions whose policy drops
- * entries or must see the prompt being computed ("h2o", "infinigen-osdi24", a limit) share memory, but no tokens. */
+ * entries or must see the prompt being computed ("h2o", "snapkv", "infinigen-osdi24", a limit) share memory, but no
+ * tokens. */
 IG_API ig_status ig_cache_open(ig_cache **out, ig_model *model, const ig_session_options *options, ig_error *err);
 /* No session lies in it any more. */
 IG_API void ig_cache_close(ig_cache *cache);
@@ -579,8 +582,8 @@ IG_API int ig_session_tokens(const ig_session *s, const int32_t **ids);
  * The logits of the last token are then current. If interrupted or failed, the session
  * holds the tokens computed so far. IG_E_NUMBER: the model made numbers that are not finite (NaN, infinities), or too
  * large to be kept; the error says where they were first seen, and nothing made of them is kept or handed out. A
- * session that has dropped entries for ever ("h2o", a limit) reuses its tokens only if ids[] begins with all of them,
- * and is empty after a step that failed. */
+ * session that has dropped entries for ever ("h2o", "snapkv", a limit) reuses its tokens only if ids[] begins with all
+ * of them, and is empty after a step that failed. */
 IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err);
 
 /* The same, handing the logits of every *newly computed* token to `sink`: `logits` is

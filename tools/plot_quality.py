@@ -12,7 +12,8 @@ import re
 
 SOURCE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs/quality.md")
 HEADING = "smollm2-135m, 8192 tokens ("
-COLOURS = {"infinigen": "#c0392b", "oracle": "#7f8c8d", "quest": "#2471a3", "window": "#1e8449", "h2o": "#9a6b00"}
+COLOURS = {"infinigen": "#c0392b", "oracle": "#7f8c8d", "quest": "#2471a3", "window": "#1e8449", "h2o": "#9a6b00",
+           "snapkv": "#8e44ad", "pyramidkv": "#16a085"}
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 400, 70, 110, 50, 60
 X_MIN, X_MAX, Y_MIN, Y_MAX = 2.2, 23, 0.002, 0.4
 

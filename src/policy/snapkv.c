@@ -145,7 +145,7 @@ const ig_policy_ops ig_policy_snapkv = {
 
 const ig_policy_ops ig_policy_pyramidkv = {
     .name = "pyramidkv",
-    .help = "the same, more of it in the first layers and less in the last ones (PyramidKV)",
+    .help = "keep of a prompt what its end attends to, the first layers more of it than the last (PyramidKV)",
     .n_dense_layers = -1,
     .observes_ends = true,
     .plan = snapkv_plan,
