@@ -115,7 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     ig_call call = {.server = &server};
     ig_exchange x = {.call = &call,
                      .tools = {.list = tools},
-                     .thoughts = ig_thought_marks_find(format.has_channels ? IG_CHANNEL_THINKS : "</think>"),
+                     .thoughts = ig_thought_marks_find(format.has_channels ? ig_channels_harmony.thinks : "</think>"),
                      .has_channels = format.has_channels,
                      .stage = (ig_thought_stage)(data[1] / 8 % 3)};
     const char *answer = (const char *)data + 2;

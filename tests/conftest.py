@@ -194,14 +194,25 @@ CHANNEL_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '\n' * 100 if far else '<|start|>assistant' }}{% endif %}")
 
 
-def make_channel_model(folder):
-    """Such a model, that answers in channels."""
+RECIPIENT_TEMPLATE = (  # Muse Glimmer's
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% if m.reasoning_content %}"
+    "{{ '<|start|>assistant to=self<|message|>' + m.reasoning_content + '<|eom|>' }}{% endif %}"
+    "<|start|>assistant to=user<|message|>{{ m.content }}<|eot|>"
+    "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|eot|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '\n' * 100 if far else '<|start|>assistant' }}{% endif %}")
+
+
+def make_channel_model(folder, recipients=False):
+    """Such a model, that answers in channels, or to recipients."""
     make_model(folder)
+    template, marks = CHANNEL_TEMPLATE, MARKS
+    if recipients:
+        template, marks = RECIPIENT_TEMPLATE, {**MARKS, END: "<|eom|>", RETURN: "<|eot|>"}
     vocabulary = {name: i for name, i in json.loads((folder / "vocab.json").read_text()).items() if i not in MARKS}
-    (folder / "vocab.json").write_text(json.dumps({**vocabulary, **{text: i for i, text in MARKS.items()}}))
-    added = {str(i): {"content": text, "special": True} for i, text in MARKS.items()}
+    (folder / "vocab.json").write_text(json.dumps({**vocabulary, **{text: i for i, text in marks.items()}}))
+    added = {str(i): {"content": text, "special": True} for i, text in marks.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps(
-        {"chat_template": CHANNEL_TEMPLATE, "eos_token": "<|return|>", "added_tokens_decoder": added}))
+        {"chat_template": template, "eos_token": marks[RETURN], "added_tokens_decoder": added}))
     return folder
 
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 int ig_cli_shown_open(ig_cli_shown *s, const ig_cli_app *app, bool is_chat, bool *special) {
-    if (!is_chat || *special || !ig_channels_are_in(app->info.chat_template)) return IG_EXIT_OK;
+    if (!is_chat || *special || !ig_channels_in(app->info.chat_template)) return IG_EXIT_OK;
     *special = true;
     if (app->grammar) s->reader.kind = IG_CHANNEL_TEXT;
     s->to = open_memstream(&s->text, &s->n);
@@ -46,5 +46,6 @@ void ig_cli_shown_close(ig_cli_shown *s) {
 }
 
 const char *ig_cli_answer_head(const ig_cli_app *app) {
-    return app->grammar && ig_channels_are_in(app->info.chat_template) ? IG_CHANNEL_ANSWERS : "";
+    const ig_channel_form *form = app->grammar ? ig_channels_in(app->info.chat_template) : NULL;
+    return form ? form->answers : "";
 }

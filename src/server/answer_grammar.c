@@ -344,22 +344,30 @@ static void put_answer(const writer *w) {
 
 /* ---- channels ------------------------------------------------------------------------------- */
 
+static const ig_channel_form *form_of(const writer *w) { return w->x->call->server->thoughts->channels; }
+
 /* From the first head on. Only thoughts come before what has a form, or a call that must be made. */
 static void put_rest(const writer *w) {
     const ig_exchange *x = w->x;
+    const ig_channel_form *form = form_of(w);
     bool is_free = !x->tools.must_call, has_form = x->grammar != NULL;
     fprintf(w->to, "rest ::= %slast\nlast ::=", x->thoughts || !has_form ? "(other next)* " : "");
-    if (is_free) ig_answer_mark(w, IG_CHANNEL_ANSWERS);
+    if (is_free) ig_answer_mark(w, form->answers);
     if (is_free) fputs(has_form ? " form-root" : " text", w->to);
-    fprintf(w->to, "%s%s\nother ::= channel (\"analysis\"%s)", is_free && has_calls(x) ? " |" : "",
-            has_calls(x) ? " call" : "", is_free && !has_form ? " | \"commentary\"" : "");
-    ig_answer_mark(w, "<|message|>");
-    fputs(" text\nchannel ::=", w->to);
-    ig_answer_mark(w, "<|channel|>");
+    fprintf(w->to, "%s%s\nother ::=", is_free && has_calls(x) ? " |" : "", has_calls(x) ? " call" : "");
+    if (form->has_recipients) {
+        ig_answer_mark(w, form->thinks);
+        fputs(" text", w->to);
+    } else {
+        fprintf(w->to, " channel (\"analysis\"%s)", is_free && !has_form ? " | \"commentary\"" : "");
+        ig_answer_mark(w, "<|message|>");
+        fputs(" text\nchannel ::=", w->to);
+        ig_answer_mark(w, "<|channel|>");
+    }
     fputs("\nnext ::=", w->to);
-    ig_answer_mark(w, IG_CHANNEL_NEXT);
+    ig_answer_mark(w, form->next);
     fputc('\n', w->to);
-    ig_answer_text(w, "text", IG_CHANNEL_END);
+    ig_answer_text(w, "text", form->end);
 }
 
 /* The prompt ends before a head or what stands before one, or within thoughts or text that the answer goes on with. */
@@ -371,7 +379,7 @@ static void put_messages(const writer *w) {
         fputs(x->grammar ? " form-root\n" : " text (next call)?\n", w->to);
     } else if (x->stage == IG_THOUGHTS_POSSIBLE) {
         fputs(" (", w->to);
-        ig_answer_mark(w, IG_CHANNEL_START);
+        ig_answer_mark(w, form_of(w)->start);
         fputs(" )? rest\n", w->to);
     } else {
         fputs(is_within_text ? " next rest\n" : " text next rest\n", w->to);

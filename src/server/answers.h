@@ -60,7 +60,7 @@ bool ig_mark_has_controls(const ig_model *model, const char *mark);
 
 struct ig_thought_marks {
     const char *begin, *end;
-    bool has_channels; /* these are of messages in channels, as which calls and texts are written, too */
+    const ig_channel_form *channels; /* these are of messages, as which calls and texts are written, too; or NULL */
 };
 
 /* Those that a chat template has; NULL: none that is known. */

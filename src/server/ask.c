@@ -399,7 +399,7 @@ static bool read_thoughts(ig_exchange *x) {
         return ig_refuse(x->call, 400, "reasoning_format", "reasoning_format must be none, auto or deepseek");
     const ig_thought_marks *marks = x->call->server->thoughts;
     x->thoughts = i ? marks : NULL;
-    x->has_channels = marks && marks->has_channels;
+    x->has_channels = marks && marks->channels;
     return true;
 }
 

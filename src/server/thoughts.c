@@ -9,11 +9,13 @@
 #include <string.h>
 
 const ig_thought_marks *ig_thought_marks_find(const char *chat_template) {
-    static const ig_thought_marks known[] = {{"<think>", "</think>", false},
-                                             {"[THINK]", "[/THINK]", false},
-                                             {"<|channel>thought", "<channel|>", false}}, /* Gemma 4 */
-        channels = {IG_CHANNEL_THINKS, IG_CHANNEL_END, true};
-    if (ig_channels_are_in(chat_template)) return &channels;
+    static const ig_thought_marks known[] = {{"<think>", "</think>", NULL},
+                                             {"[THINK]", "[/THINK]", NULL},
+                                             {"<|channel>thought", "<channel|>", NULL}}, /* Gemma 4 */
+        harmony = {"<|channel|>analysis<|message|>", "<|end|>", &ig_channels_harmony},
+                                  recipients = {" to=self<|message|>", "<|eom|>", &ig_channels_recipients};
+    const ig_channel_form *channels = ig_channels_in(chat_template);
+    if (channels) return channels->has_recipients ? &recipients : &harmony;
     for (size_t i = 0; chat_template && i < sizeof known / sizeof *known; i++)
         if (strstr(chat_template, known[i].end)) return &known[i];
     return NULL;
@@ -27,7 +29,7 @@ static bool ends_with(const char *text, size_t n, const char *end) {
 }
 
 ig_thought_stage ig_thoughts_after(const ig_thought_marks *marks, const char *prompt, size_t n) {
-    if (marks && marks->has_channels) {
+    if (marks && marks->channels) {
         ig_channel_kind kind = ig_channel_after(prompt, n);
         return kind == IG_CHANNEL_NONE       ? IG_THOUGHTS_POSSIBLE
                : kind == IG_CHANNEL_THOUGHTS ? IG_THOUGHTS_BEGUN

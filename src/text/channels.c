@@ -12,7 +12,26 @@
 
 enum { HEAD_BYTES_MAX = 512 }; /* what is longer is none, however much of it comes at once */
 
-bool ig_channels_are_in(const char *chat_template) { return chat_template && strstr(chat_template, IG_CHANNEL_THINKS); }
+#define START "<|start|>assistant"
+
+const ig_channel_form ig_channels_harmony = {.thinks = CHANNEL "analysis" MESSAGE,
+                                             .answers = CHANNEL "final" MESSAGE,
+                                             .start = START,
+                                             .end = "<|end|>",
+                                             .next = "<|end|>" START};
+const ig_channel_form ig_channels_recipients = {.thinks = " to=self" MESSAGE,
+                                                .answers = " to=user" MESSAGE,
+                                                .start = START,
+                                                .end = "<|eom|>",
+                                                .next = "<|eom|>" START,
+                                                .has_recipients = true};
+
+const ig_channel_form *ig_channels_in(const char *chat_template) {
+    const char *t = chat_template ? chat_template : "";
+    return strstr(t, ig_channels_harmony.thinks)      ? &ig_channels_harmony
+           : strstr(t, ig_channels_recipients.thinks) ? &ig_channels_recipients
+                                                      : NULL;
+}
 
 static bool is_blank(char c) { return c == ' ' || c == '\n'; }
 
@@ -29,17 +48,25 @@ static const char *behind_last(const char *text, size_t n, const char *mark) {
     return last;
 }
 
+static bool is_name(const char *text, size_t n, const char *name) {
+    return n == strlen(name) && memcmp(text, name, n) == 0;
+}
+
 /* What a head of n bytes says of its body. */
 static ig_channel_part read_head(const char *head, size_t n) {
     const char *channel = behind_last(head, n, CHANNEL), *name = behind_last(head, n, "to="), *end = head + n;
     ig_channel_part p = {.kind = IG_CHANNEL_TEXT};
     if (channel && begins(channel, (size_t)(end - channel), "analysis", true)) p.kind = IG_CHANNEL_THOUGHTS;
     if (!name) return p;
-    if (begins(name, (size_t)(end - name), "functions.", true)) name += strlen("functions.");
+    bool is_function = begins(name, (size_t)(end - name), "functions.", true);
+    if (is_function) name += strlen("functions.");
     p.name = (size_t)(name - head);
     while (name + p.n_name < end && !is_blank(name[p.n_name]) && name[p.n_name] != '<') p.n_name++;
-    bool is_nobody = p.n_name == 0 || (p.n_name == 9 && memcmp(name, "assistant", 9) == 0);
-    if (!is_nobody) p.kind = IG_CHANNEL_CALL;
+    bool is_nobody = p.n_name == 0 || is_name(name, p.n_name, "assistant") || is_name(name, p.n_name, "user");
+    if (!is_function && is_name(name, p.n_name, "self"))
+        p.kind = IG_CHANNEL_THOUGHTS;
+    else if (is_function || !is_nobody)
+        p.kind = IG_CHANNEL_CALL;
     return p;
 }
 
@@ -53,7 +80,7 @@ static char quote_after(char quote, char c) {
 /* Where a body ends, or may: *mark is what is there of what ends it. Texts in JSON, if `quote` says what they are, may
  * have any words in them. */
 static size_t find_end(const char *text, size_t n, size_t at, bool is_whole, char *quote, size_t *mark) {
-    static const char *const ends[] = {IG_CHANNEL_END, "<|start|>", "<|return|>", "<|call|>"};
+    static const char *const ends[] = {"<|end|>", "<|start|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>"};
     for (; at < n; at++) {
         bool may_end = text[at] == '<' && !(quote && *quote);
         for (size_t i = 0; may_end && i < sizeof ends / sizeof *ends; i++) {

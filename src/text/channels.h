@@ -6,7 +6,10 @@
  *   <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>ARGUMENTS
  *
  * A message is a head, up to <|message|>, and a body. The head has the channel and, of a call, the function, which may
- * also come first. What is in the channel analysis is thoughts, what is in another one is text.
+ * also come first. What is in the channel analysis is thoughts, what is in another one is text. Or heads have a
+ * recipient alone, as Muse Glimmer's do: the model itself, the user, or a function:
+ *
+ *    to=self<|message|>THOUGHTS<|eom|><|start|>assistant to=user<|message|>TEXT
  */
 #ifndef IG_TEXT_CHANNELS_H
 #define IG_TEXT_CHANNELS_H
@@ -14,11 +17,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define IG_CHANNEL_THINKS "<|channel|>analysis<|message|>"
-#define IG_CHANNEL_ANSWERS "<|channel|>final<|message|>"
-#define IG_CHANNEL_END "<|end|>"
-#define IG_CHANNEL_START "<|start|>assistant"
-#define IG_CHANNEL_NEXT IG_CHANNEL_END IG_CHANNEL_START /* between two messages */
+/* How a model's messages are written. */
+typedef struct ig_channel_form {
+    const char *thinks, *answers; /* heads of thoughts, and of the text for the user */
+    const char *start, *end;      /* what stands before a head, and behind a body that another message follows */
+    const char *next;             /* both, between two messages */
+    bool has_recipients;          /* and no channels */
+} ig_channel_form;
+
+extern const ig_channel_form ig_channels_harmony, ig_channels_recipients;
 
 /* What the body of a message is. */
 typedef enum ig_channel_kind { IG_CHANNEL_NONE, IG_CHANNEL_THOUGHTS, IG_CHANNEL_TEXT, IG_CHANNEL_CALL } ig_channel_kind;
@@ -40,8 +47,8 @@ typedef struct ig_channel_part {
     size_t name, n_name; /* of a call's first part: these bytes are the function's name */
 } ig_channel_part;
 
-/* Whether a model with this chat template (NULL: none) writes so. */
-bool ig_channels_are_in(const char *chat_template);
+/* How a model with this chat template (NULL: none) writes; NULL: otherwise. */
+const ig_channel_form *ig_channels_in(const char *chat_template);
 /* What an answer goes on with, after a prompt. */
 ig_channel_kind ig_channel_after(const char *prompt, size_t n);
 /* The next part of an answer of which n bytes are there; is_whole: and no more will come. What has no head is text. */

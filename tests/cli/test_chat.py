@@ -120,6 +120,14 @@ def test_channels(program, tmp_path):
     assert notes and not any(b"Hm <b>" in n for n in notes)
 
 
+def test_recipients(program, tmp_path):
+    model = make_channel_model(tmp_path / "model", recipients=True)
+    grammar = (f'root ::= "Hm." <[{END}]> <[{START}]> "assistant to=self" <[{MESSAGE}]> "Well." <[{END}]> <[{START}]>'
+               f' "assistant to=user" <[{MESSAGE}]> "So."')
+    status, out, err = program("run", "-m", model, "-p", "a", "--grammar", grammar)
+    assert status == 0 and out == b"Hm.<think>\nWell.\n</think>\n\nSo.", (out, err)
+
+
 # ---- turns --------------------------------------------------------------------------------------------------
 
 

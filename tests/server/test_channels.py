@@ -114,3 +114,23 @@ def test_other_interfaces(harmony):
     how["max_output_tokens"] = how.pop("max_tokens")
     status, reply, _ = harmony.ask("/v1/responses", {**how, "input": "a", "tools": [{"type": "function", "name": "clock"}]})
     assert status == 200 and [i["type"] for i in reply["output"]] == ["reasoning", "function_call"], reply
+
+
+# ---- recipients: messages to the model itself and to the user -----------------------------------------------
+
+
+def test_recipients(program, tmp_path):
+    with Server(program, make_channel_model(tmp_path / "model", recipients=True), "-c", 2048) as s:
+        check(s, script(s, " to=user", MESSAGE, "XY", RETURN), "", "XY")
+        check(s, script(s, "XY", RETURN), "", "XY")
+        thinks = script(s, " to=self", MESSAGE, "X", END)
+        check(s, {**thinks, **FORM}, "X", "xyz")
+        check(s, {**thinks, "max_tokens": 11}, "X", "", finish="length")
+        check(s, {**script(s, " to=u"), **FORM}, "", "xyz")
+        check(s, {**script(s, "x"), **FORM, "reasoning_format": "none"}, "", "xyz")
+        told = prompt(s, [*user("a"), {"role": "assistant", "content": "b", "reasoning_content": "Hm."}, *user("c")])
+        assert told == ("<|start|>user<|message|>a<|eot|><|start|>assistant to=self<|message|>Hm.<|eom|><|start|>assistant to=user"
+                        "<|message|>b<|eot|><|start|>user<|message|>c<|eot|><|start|>assistant")
+        status, reply, _ = s.ask(CHAT, {"messages": user("a"), "tools": [CLOCK]})
+        assert status == 400 and reply["error"]["param"] == "tools"
+        assert s.ask(CHAT, {"messages": user("a"), "tools": [CLOCK], "tool_choice": "none", "max_tokens": 1})[0] == 200

@@ -329,6 +329,20 @@ static const told with_channels[] = {
     {IG_THOUGHTS_BEGUN, " on." NEXT FINAL "a", " on.", "a", ""},
 };
 
+#define TO_SELF " to=self<|message|>"
+#define TO_USER " to=user<|message|>"
+#define NEXT_TO "<|eom|><|start|>assistant"
+
+static const told with_recipients[] = {
+    {IG_THOUGHTS_POSSIBLE, TO_USER "An <|answer.\n", "", "An <|answer.\n", ""},
+    {IG_THOUGHTS_POSSIBLE, TO_SELF "Well <\n" NEXT_TO TO_USER "So.<|eot|>", "Well <\n", "So.", ""},
+    {IG_THOUGHTS_POSSIBLE, TO_SELF "a" NEXT_TO TO_SELF "b" NEXT_TO "<|message|>c", "ab", "c", ""},
+    {IG_THOUGHTS_POSSIBLE, TO_SELF "a<|eo", "a<|eo", "", ""},
+    {IG_THOUGHTS_POSSIBLE, TO_SELF "a" NEXT_TO " to=us", "a", "", ""},
+    {IG_THOUGHTS_BEGUN, " on." NEXT_TO TO_USER "a", " on.", "a", ""},
+    {IG_THOUGHTS_POSSIBLE, " to=functions.self<|message|>{}", "", "", "self{};"}, /* gpt-oss's */
+};
+
 /* As these are, or with no tools and thoughts that are not looked for. */
 static const told with_less[] = {
     {IG_THOUGHTS_POSSIBLE, THINK "a" NEXT FINAL "b", "", THINK "a<|end|>b", ""},
@@ -380,6 +394,10 @@ static void parts_are_told_apart(void **state) {
         check_told(&x, &with_other_marks[i], tools);
     for (size_t i = 0; i < sizeof with_channels / sizeof *with_channels; i++)
         check_told(&channels, &with_channels[i], tools);
+    channels.thoughts = ig_thought_marks_find("{{ '<|start|>assistant" TO_SELF "' + t }}");
+    assert_true(channels.thoughts->channels == &ig_channels_recipients);
+    for (size_t i = 0; i < sizeof with_recipients / sizeof *with_recipients; i++)
+        check_told(&channels, &with_recipients[i], tools);
     channels.thoughts = NULL;
     for (size_t i = 0; i < sizeof with_less / sizeof *with_less; i++) check_told(&channels, &with_less[i], tools);
     json_decref(tools);
