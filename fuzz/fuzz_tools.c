@@ -35,7 +35,18 @@ static const ig_tool_format formats[] = {
      .key = "<arg_key>",
      .value = "</arg_key>\n<arg_value>",
      .value_end = "</arg_value>\n"},
-    {.has_lists = true, .before = "<|tool_call>call:", .after = "<tool_call|>", .between = "", .quote = "<|\"|>"}};
+    {.has_lists = true, .before = "<|tool_call>call:", .after = "<tool_call|>", .between = "", .quote = "<|\"|>"},
+    {.has_recipients = true,
+     .has_pairs = true,
+     .has_lists = true,
+     .begin = "<c>",
+     .before = "<n=\"",
+     .middle = "\">\n",
+     .key = "<k=\"",
+     .value = "\">",
+     .value_end = "</k>\n",
+     .after = "</n>\n",
+     .end = "</c>"}};
 
 typedef struct parts {
     char *text; /* the answer's text, then that of its calls */
@@ -115,11 +126,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     ig_call call = {.server = &server};
     ig_exchange x = {.call = &call,
                      .tools = {.list = tools},
-                     .thoughts = ig_thought_marks_find(format.has_channels ? ig_channels_harmony.thinks : "</think>"),
-                     .has_channels = format.has_channels,
+                     .thoughts = ig_thought_marks_find(format.has_channels     ? ig_channels_harmony.thinks
+                                                       : format.has_recipients ? ig_channels_recipients.thinks
+                                                                               : "</think>"),
+                     .has_channels = format.has_channels || format.has_recipients,
                      .stage = (ig_thought_stage)(data[1] / 8 % 3)};
     const char *answer = (const char *)data + 2;
-    for (size_t i = 2; i < n_bytes && format.has_channels; i++)
+    for (size_t i = 2; i < n_bytes && x.has_channels; i++)
         if (data[i] > 0x7f)
             return 0; /* arguments may be cut anywhere: of those that are, text comes in whole characters */
     all_parts whole = {0}, grown = {0};

@@ -195,9 +195,13 @@ CHANNEL_TEMPLATE = (
 
 
 RECIPIENT_TEMPLATE = (  # Muse Glimmer's
+    "{% for t in tools %}{{ t.function.name }}\n{% endfor %}"
     "{% for m in messages %}{% if m.role == 'assistant' %}{% if m.reasoning_content %}"
     "{{ '<|start|>assistant to=self<|message|>' + m.reasoning_content + '<|eom|>' }}{% endif %}"
-    "<|start|>assistant to=user<|message|>{{ m.content }}<|eot|>"
+    "{% for t in m.tool_calls %}<|start|>assistant to={{ t.function.name }}<|message|><atem:function_calls>\n"
+    "<atem:invoke name=\"{{ t.function.name }}\">\n{% for k, v in t.function.arguments.items() %}<atem:parameter name=\"{{ k }}\">"
+    "{{ v if v is string else v | tojson }}</atem:parameter>\n{% endfor %}</atem:invoke>\n</atem:function_calls>"
+    "{{ '<|eot|>' if loop.last else '<|eom|>' }}{% else %}<|start|>assistant to=user<|message|>{{ m.content }}<|eot|>{% endfor %}"
     "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|eot|>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '\n' * 100 if far else '<|start|>assistant' }}{% endif %}")
 

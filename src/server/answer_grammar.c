@@ -352,9 +352,11 @@ static void put_rest(const writer *w) {
     const ig_channel_form *form = form_of(w);
     bool is_free = !x->tools.must_call, has_form = x->grammar != NULL;
     fprintf(w->to, "rest ::= %slast\nlast ::=", x->thoughts || !has_form ? "(other next)* " : "");
+    const char *calls = !has_calls(x) ? "" : is_free ? " | calls" : " calls";
     if (is_free) ig_answer_mark(w, form->answers);
     if (is_free) fputs(has_form ? " form-root" : " text", w->to);
-    fprintf(w->to, "%s%s\nother ::=", is_free && has_calls(x) ? " |" : "", has_calls(x) ? " call" : "");
+    if (is_free && !has_form && has_calls(x) && form->has_recipients) fputs(" (next calls)?", w->to);
+    fprintf(w->to, "%s\nother ::=", calls);
     if (form->has_recipients) {
         ig_answer_mark(w, form->thinks);
         fputs(" text", w->to);
@@ -368,6 +370,10 @@ static void put_rest(const writer *w) {
     ig_answer_mark(w, form->next);
     fputc('\n', w->to);
     ig_answer_text(w, "text", form->end);
+    if (has_calls(x) && form->has_recipients && !x->tools.is_single)
+        fprintf(w->to, "calls ::= call (next call){0,%d}\n", CALLS_MAX - 1);
+    else if (has_calls(x))
+        fputs("calls ::= call\n", w->to);
 }
 
 /* The prompt ends before a head or what stands before one, or within thoughts or text that the answer goes on with. */
@@ -376,7 +382,7 @@ static void put_messages(const writer *w) {
     bool is_within_text = x->stage == IG_THOUGHTS_OVER;
     fputs("root ::=", w->to);
     if (is_within_text && !x->tools.must_call) {
-        fputs(x->grammar ? " form-root\n" : " text (next call)?\n", w->to);
+        fputs(x->grammar ? " form-root\n" : " text (next calls)?\n", w->to);
     } else if (x->stage == IG_THOUGHTS_POSSIBLE) {
         fputs(" (", w->to);
         ig_answer_mark(w, form_of(w)->start);
@@ -415,6 +421,15 @@ static void put_calls(const writer *w) {
     fputs(" \"\\n\"?\n", w->to); /* some models go on with one where another call could begin, and then end */
 }
 
+/* The head of a call's message, and what stands before its function's name in the body. */
+static void put_recipient(const writer *w, const json_t *name) {
+    fputs(" \" to=\"", w->to);
+    put_literal(w->to, json_string_value(name), json_string_length(name));
+    ig_answer_mark(w, "<|message|>");
+    ig_answer_mark(w, w->format->begin);
+    ig_answer_mark(w, w->format->before);
+}
+
 static bool put_call(const writer *w) {
     const ig_tools *t = &w->x->tools;
     const ig_tool_format *f = w->format;
@@ -423,13 +438,14 @@ static bool put_call(const writer *w) {
     bool is_first = true;
     fputs("call ::=", w->to);
     if (f->has_channels) fputs(" to", w->to);
-    ig_answer_mark(w, f->before);
+    if (!f->has_recipients) ig_answer_mark(w, f->before);
     fputs(" (", w->to);
     json_array_foreach(t->list, i, tool) {
         const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
         if (t->wanted && tool != t->wanted) continue;
         if (!is_first) fputs(" |", w->to);
         is_first = false;
+        if (f->has_recipients) put_recipient(w, name);
         put_literal(w->to, json_string_value(name), json_string_length(name));
         if (f->has_channels) fputs(" head", w->to);
         ig_answer_mark(w, f->middle);
@@ -437,6 +453,7 @@ static bool put_call(const writer *w) {
     }
     fputs(" )", w->to);
     ig_answer_mark(w, f->after);
+    if (f->has_recipients) ig_answer_mark(w, f->end);
     fputc('\n', w->to);
     if (f->has_pairs) ig_answer_text(w, "value", f->value_end);
     if (*f->quote) ig_answer_any_quoted(w);
@@ -456,10 +473,8 @@ static bool put_rules(const writer *w) {
         put_answer(w);
     }
     if (!has_calls(w->x)) return true;
-    if (has_channels)
-        put_heads(w);
-    else
-        put_calls(w);
+    if (w->format->has_channels) put_heads(w);
+    if (!has_channels) put_calls(w);
     return put_call(w);
 }
 

@@ -31,6 +31,7 @@ struct ig_tool_format {
     bool has_pairs;                           /* arguments are no object */
     bool has_lists;                           /* several calls in an answer */
     bool has_channels;                        /* a call is a message, which has no marks here */
+    bool has_recipients;                      /* or one to the function, with marks in its body */
     bool has_controls;                        /* control tokens are among the marks */
     bool takes_tools;                         /* the template has a place for them */
     bool takes_system;                        /* and messages of the system */
@@ -43,8 +44,8 @@ struct ig_tool_format {
         value[IG_TOOL_MARK_BYTES], value_end[IG_TOOL_MARK_BYTES];
 };
 
-/* Tries the model's template with calls, unless these are messages in channels. IG_E_MEMORY. */
-ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has_channels, ig_error *err);
+/* Tries the model's template with calls, unless these are messages (channels; else NULL). IG_E_MEMORY. */
+ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, const ig_channel_form *channels, ig_error *err);
 
 /* The tokens of a mark; 0: it is too long. */
 size_t ig_mark_tokens(int32_t ids[IG_MARK_TOKENS_MAX], const ig_model *model, const char *mark);

@@ -169,8 +169,7 @@ static ig_status look_at_model(ig_server *s, ig_error *err) {
     if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
     s->thoughts = ig_thought_marks_find(s->info.chat_template);
     ig_infill_find(&s->infill, m);
-    const ig_channel_form *channels = s->thoughts ? s->thoughts->channels : NULL;
-    return ig_tool_format_find(s->tool_format, m, channels && !channels->has_recipients, err);
+    return ig_tool_format_find(s->tool_format, m, s->thoughts ? s->thoughts->channels : NULL, err);
 }
 
 static ig_status start(ig_server *s, ig_error *err) {

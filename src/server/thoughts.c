@@ -107,6 +107,20 @@ static ig_part read_rest(ig_part_reader *r, const ig_exchange *x, const char *te
     return p;
 }
 
+/* A call whose message names its function again, with the message; `before` is where its head began. It comes whole. */
+static ig_part read_recipient_call(ig_part_reader *r, const ig_exchange *x, const ig_channel_reader *before,
+                                   const ig_channel_part *c, const char *text, bool is_whole) {
+    ig_tool_reader calls = {.must_call = true};
+    if (r->channels.kind != IG_CHANNEL_NONE && !is_whole) {
+        r->channels = *before;
+        return (ig_part){.kind = IG_PART_WAIT};
+    }
+    ig_part p = ig_tool_next(&calls, x->call->server->tool_format, x->tools.list, text + c->at, c->n, true);
+    if (p.kind != IG_PART_CALL) return (ig_part){.kind = c->n ? IG_PART_TEXT : IG_PART_WAIT, .at = c->at, .n = c->n};
+    r->calls.n_calls++;
+    return p;
+}
+
 /* A call counts where there are tools; else it is text, as are thoughts that are not looked for. */
 static ig_part read_channels(ig_part_reader *r, const ig_exchange *x, const char *text, size_t n, bool is_whole) {
     static const ig_part_kind kinds[] = {IG_PART_WAIT, IG_PART_THOUGHT, IG_PART_TEXT, IG_PART_ARGUMENTS};
@@ -114,9 +128,16 @@ static ig_part read_channels(ig_part_reader *r, const ig_exchange *x, const char
     if (r->stage != IG_THOUGHTS_POSSIBLE)
         r->channels.kind = r->stage == IG_THOUGHTS_BEGUN ? IG_CHANNEL_THOUGHTS : IG_CHANNEL_TEXT;
     r->stage = IG_THOUGHTS_POSSIBLE;
+    r->channels.has_recipients = x->call->server->tool_format->has_recipients;
     ig_channel_part c;
-    do c = ig_channel_next(&r->channels, text, n, is_whole);
-    while (c.kind == IG_CHANNEL_CALL && !x->tools.list && !c.n);
+    ig_channel_reader before;
+    do {
+        before = r->channels;
+        c = ig_channel_next(&r->channels, text, n, is_whole);
+    } while (c.kind == IG_CHANNEL_CALL && !c.n &&
+             (!x->tools.list || (r->channels.has_recipients && r->channels.kind == IG_CHANNEL_NONE)));
+    if (c.kind == IG_CHANNEL_CALL && x->tools.list && r->channels.has_recipients)
+        return read_recipient_call(r, x, &before, &c, text, is_whole);
     ig_part p = {.kind = kinds[c.kind], .at = c.at, .n = c.n};
     if (c.kind == IG_CHANNEL_CALL && !x->tools.list) p.kind = IG_PART_TEXT;
     if (p.kind != IG_PART_ARGUMENTS || !c.is_first) return p;

@@ -91,8 +91,8 @@ bool ig_tools_read(ig_call *c, const json_t *body, ig_tools *out) {
         if (!check_tool(c, list, i)) return false;
     if (!ig_field_bool(c, body, "parallel_tool_calls", &are_many)) return false;
     if (!read_choice(c, body, n ? list : NULL, out)) return false;
-    const ig_thought_marks *marks = c->server->thoughts;
-    if (out->list && marks && marks->channels && marks->channels->has_recipients)
+    const ig_tool_format *f = c->server->tool_format;
+    if (out->list && f->has_recipients && !f->takes_tools)
         return ig_refuse(c, 400, "tools", "calls are not read as this model writes them: leave the tools out");
     out->is_single = !are_many || out->wanted;
     return true;

@@ -35,6 +35,22 @@ static const ig_tool_format in_words = {.has_lists = true,
                                         .after = "}\n</tool_call>",
                                         .between = "\n"};
 
+/* Muse Glimmer's, behind a head that has the name, too. */
+static const ig_tool_format to_recipients = {.is_native = true,
+                                             .has_recipients = true,
+                                             .has_pairs = true,
+                                             .has_lists = true,
+                                             .takes_tools = true,
+                                             .takes_system = true,
+                                             .begin = "<atem:function_calls>\n",
+                                             .before = "<atem:invoke name=\"",
+                                             .middle = "\">\n",
+                                             .key = "<atem:parameter name=\"",
+                                             .value = "\">",
+                                             .value_end = "</atem:parameter>\n",
+                                             .after = "</atem:invoke>\n",
+                                             .end = "</atem:function_calls>"};
+
 /* Prompts of conversations that end with an answer: without a call, with one, with two, with one that has two arguments
  * (NULL: that is refused). */
 typedef struct probes {
@@ -387,8 +403,23 @@ static ig_status find_marks(bool *is_found, ig_tool_format *f, bool has_pairs, c
     return s;
 }
 
-ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has_channels, ig_error *err) {
-    if (has_channels) {
+/* Of a template whose calls are messages to functions. If it shows a call otherwise, calls are not read. */
+static ig_status find_recipients(ig_tool_format *f, const ig_model *m, ig_error *err) {
+    probes p = {0};
+    *f = to_recipients;
+    ig_status s = try_template(&p, f, m, err);
+    char *body = p.none && p.one ? strstr(answer_in(p.one, p.none), f->begin) : NULL, *behind;
+    if (find_next(body, f->end, &behind)) *behind = '\0';
+    f->takes_tools = body && reads_back(f, body, 1);
+    free_probes(&p);
+    if (!s && f->takes_tools) s = find_needs(f, m, err);
+    return s ? s : find_results(f, m, err);
+}
+
+ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, const ig_channel_form *channels,
+                              ig_error *err) {
+    if (channels && channels->has_recipients) return find_recipients(f, model, err);
+    if (channels) {
         *f = (ig_tool_format){.is_native = true, .has_channels = true, .has_controls = true, .needs_description = true};
         return IG_OK;
     }

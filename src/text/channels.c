@@ -134,7 +134,8 @@ static ig_channel_part next_part(ig_channel_reader *r, const char *text, size_t 
     r->is_new = p.is_first;
     bool is_kept = p.kind == IG_CHANNEL_THOUGHTS && r->keeps_thoughts;
     if (r->kind == IG_CHANNEL_NONE) r->quote = '\0';
-    size_t end = find_end(text, n, body, is_whole, p.kind == IG_CHANNEL_CALL ? &r->quote : NULL, &mark);
+    size_t end =
+        find_end(text, n, body, is_whole, p.kind == IG_CHANNEL_CALL && !r->has_recipients ? &r->quote : NULL, &mark);
     r->kind = mark ? IG_CHANNEL_NONE : p.kind;
     if (is_kept) p.kind = IG_CHANNEL_TEXT;
     p.at = is_kept ? r->at : body;

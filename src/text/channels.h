@@ -35,6 +35,7 @@ typedef struct ig_channel_reader {
     ig_channel_kind kind; /* of the message whose body is being read; IG_CHANNEL_NONE: a head comes */
     bool is_new;          /* nothing of it was told of */
     bool keeps_thoughts;  /* they are told of as text, with what stands around them */
+    bool has_recipients;  /* arguments are no JSON, in which marks might be words */
     char quote;           /* of arguments: '"' within a text, '\\' behind that character there; else 0 */
     size_t at;            /* what lies before has been told of */
 } ig_channel_reader;

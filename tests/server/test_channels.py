@@ -131,6 +131,38 @@ def test_recipients(program, tmp_path):
         told = prompt(s, [*user("a"), {"role": "assistant", "content": "b", "reasoning_content": "Hm."}, *user("c")])
         assert told == ("<|start|>user<|message|>a<|eot|><|start|>assistant to=self<|message|>Hm.<|eom|><|start|>assistant to=user"
                         "<|message|>b<|eot|><|start|>user<|message|>c<|eot|><|start|>assistant")
+        call = {"id": "1", "type": "function", "function": {"name": "math.add", "arguments": '{"a": 1, "b": "2\\n"}'}}
+        told = prompt(s, [*user("a"), {"role": "assistant", "content": "", "tool_calls": [call]},
+                          {"role": "tool", "tool_call_id": "1", "content": "three"}], tools=[SUM])
+        assert told == ('math.add\n<|start|>user<|message|>a<|eot|><|start|>assistant to=math.add<|message|><atem:function_calls>\n'
+                        '<atem:invoke name="math.add">\n<atem:parameter name="a">1</atem:parameter>\n<atem:parameter name="b">2\n'
+                        '</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eot|><|start|>tool<|message|>three<|eot|>'
+                        "<|start|>assistant")
+
+
+def test_calls_to_recipients(program, tmp_path):
+    with Server(program, make_channel_model(tmp_path / "model", recipients=True), "-c", 2048) as s:
+        for thoughts, text, where in (("", None, (" to=c",)), ("X", None, (" to=self", MESSAGE, "X", END)),
+                                      ("", "XY", (" to=user", MESSAGE, "XY", END))):
+            how = {**script(s, *where), "tools": [CLOCK], "parallel_tool_calls": False}
+            if thoughts:
+                how["tool_choice"] = "required"
+            check_call(*check(s, how, thoughts, text, ["clock"], "tool_calls"))
+        for tool in TOOLS:
+            name = tool["function"]["name"]
+            how = {**script(s, " "), "tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": name}}}
+            check_call(*check(s, how, "", None, [name], "tool_calls"))
+        several = {**script(s, " to=c"), "tools": [CLOCK], "tool_choice": "required", "max_tokens": 400}
+        said, _ = message(s, **several)
+        assert 1 <= len(said["tool_calls"]) <= 16 and all(c["function"]["name"] == "clock" for c in said["tool_calls"])
+
+
+def test_other_calls_of_recipients(program, tmp_path):
+    """Calls in a form that is not known are not read, and tools refused."""
+    folder = make_channel_model(tmp_path / "model", recipients=True)
+    path = folder / "tokenizer_config.json"
+    path.write_text(path.read_text().replace("atem:invoke", "atem:call"))
+    with Server(program, folder, "-c", 2048) as s:
         status, reply, _ = s.ask(CHAT, {"messages": user("a"), "tools": [CLOCK]})
         assert status == 400 and reply["error"]["param"] == "tools"
         assert s.ask(CHAT, {"messages": user("a"), "tools": [CLOCK], "tool_choice": "none", "max_tokens": 1})[0] == 200

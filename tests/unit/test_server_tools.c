@@ -343,6 +343,26 @@ static const told with_recipients[] = {
     {IG_THOUGHTS_POSSIBLE, " to=functions.self<|message|>{}", "", "", "self{};"}, /* gpt-oss's */
 };
 
+#define BODY(name, arguments) \
+    "<atem:function_calls>\n<atem:invoke name=\"" name "\">\n" arguments "</atem:invoke>\n</atem:function_calls>"
+
+static const told with_named_recipients[] = {
+    {IG_THOUGHTS_POSSIBLE, " to=a<|message|>" BODY("a", ""), "", "", "a{};"},
+    {IG_THOUGHTS_POSSIBLE,
+     TO_SELF "Hm." NEXT_TO
+             " to=a<|message|>" BODY("a", "<atem:parameter name=\"x\">5\" <b></atem:parameter>\n") "<|eot|>",
+     "Hm.", "", "a{\"x\": \"5\\\" <b>\"};"},
+    {IG_THOUGHTS_POSSIBLE,
+     TO_USER "c" NEXT_TO " to=x.b<|message|>" BODY("b", "") NEXT_TO " to=a<|message|>" BODY("a", ""), "", "c",
+     "b{};a{};"},
+    /* cut off, or something else */
+    {IG_THOUGHTS_POSSIBLE,
+     " to=a<|message|><atem:function_calls>\n<atem:invoke name=\"a\">\n<atem:parameter name=\"x\">y", "", "",
+     "a{\"x\": \"y\"};"},
+    {IG_THOUGHTS_POSSIBLE, " to=a<|message|>{}" NEXT_TO TO_USER "c", "", "{}c", ""},
+    {IG_THOUGHTS_POSSIBLE, " to=a<|message|>" NEXT_TO TO_USER "c", "", "c", ""},
+};
+
 /* As these are, or with no tools and thoughts that are not looked for. */
 static const told with_less[] = {
     {IG_THOUGHTS_POSSIBLE, THINK "a" NEXT FINAL "b", "", THINK "a<|end|>b", ""},
@@ -398,6 +418,22 @@ static void parts_are_told_apart(void **state) {
     assert_true(channels.thoughts->channels == &ig_channels_recipients);
     for (size_t i = 0; i < sizeof with_recipients / sizeof *with_recipients; i++)
         check_told(&channels, &with_recipients[i], tools);
+    static const ig_tool_format atem = {.is_native = true,
+                                        .has_recipients = true,
+                                        .has_pairs = true,
+                                        .has_lists = true,
+                                        .begin = "<atem:function_calls>\n",
+                                        .before = "<atem:invoke name=\"",
+                                        .middle = "\">\n",
+                                        .key = "<atem:parameter name=\"",
+                                        .value = "\">",
+                                        .value_end = "</atem:parameter>\n",
+                                        .after = "</atem:invoke>\n",
+                                        .end = "</atem:function_calls>"};
+    format = atem;
+    for (size_t i = 0; i < sizeof with_named_recipients / sizeof *with_named_recipients; i++)
+        check_told(&channels, &with_named_recipients[i], tools);
+    format = hermes;
     channels.thoughts = NULL;
     for (size_t i = 0; i < sizeof with_less / sizeof *with_less; i++) check_told(&channels, &with_less[i], tools);
     json_decref(tools);
