@@ -8,12 +8,12 @@
 
 #include <string.h>
 
+static const ig_thought_marks harmony = {"<|channel|>analysis<|message|>", "<|end|>", &ig_channels_harmony},
+                              recipients = {" to=self<|message|>", "<|eom|>", &ig_channels_recipients};
+
 const ig_thought_marks *ig_thought_marks_find(const char *chat_template) {
-    static const ig_thought_marks known[] = {{"<think>", "</think>", NULL},
-                                             {"[THINK]", "[/THINK]", NULL},
-                                             {"<|channel>thought", "<channel|>", NULL}}, /* Gemma 4 */
-        harmony = {"<|channel|>analysis<|message|>", "<|end|>", &ig_channels_harmony},
-                                  recipients = {" to=self<|message|>", "<|eom|>", &ig_channels_recipients};
+    static const ig_thought_marks known[] = {
+        {"<think>", "</think>", NULL}, {"[THINK]", "[/THINK]", NULL}, {"<|channel>thought", "<channel|>", NULL}};
     const ig_channel_form *channels = ig_channels_in(chat_template);
     if (channels) return channels->has_recipients ? &recipients : &harmony;
     for (size_t i = 0; chat_template && i < sizeof known / sizeof *known; i++)
