@@ -59,7 +59,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Qwen3NextConfig, Qwen3NextForCausalLM,
                           DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM,
                           Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, Lfm3Config, Lfm3ForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
-                          MuseGlimmerForConditionalGeneration)
+                          MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -480,6 +480,11 @@ def build(name):
         cfg = Qwen3_5MoeTextConfig(**text, moe_intermediate_size=32, shared_expert_intermediate_size=48, num_experts=6,
                                    num_experts_per_tok=2)
         return Qwen3_5MoeForCausalLM(cfg), torch.bfloat16
+    if name == "youtu":           # latent attention without experts
+        cfg = YoutuConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                          num_key_value_heads=4, qk_nope_head_dim=24, qk_rope_head_dim=8, kv_lora_rank=32, q_lora_rank=40, v_head_dim=16, initializer_range=0.02, tie_word_embeddings=False,
+                          max_position_embeddings=256, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+        return YoutuForCausalLM(cfg), torch.bfloat16
     if name in ("deepseek2", "deepseek3", "glm4-lite"):  # latent attention
         own = dict(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
                    num_key_value_heads=4, qk_nope_head_dim=24, qk_rope_head_dim=8, moe_intermediate_size=32)
@@ -700,7 +705,7 @@ def main(out, first_seed=1000, only=()):
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
-             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3"]
+             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

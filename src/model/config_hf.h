@@ -106,6 +106,8 @@ void ig_hf_read_deepseek_v2(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_deepseek_v3(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mistral4(ig_hf_reader *r, ig_config *c);
+extern const ig_config ig_hf_youtu_sizes;
+void ig_hf_read_youtu(ig_hf_reader *r, ig_config *c);
 /* config_gemma4.c */
 extern const ig_config ig_hf_gemma4_sizes;
 void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c);

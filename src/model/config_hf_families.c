@@ -464,6 +464,7 @@ static const ig_hf_family families[] = {
      ig_hf_read_solar_open,
      {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"},
      NULL},
+    {"youtu", ig_hf_read_youtu, {NULL}, &ig_hf_youtu_sizes},
 };
 
 const ig_hf_family *ig_hf_family_named(const char *name) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models with latent attention: DeepSeek-V2 and V3, and what is built like them (GLM-4.7-Flash, Mistral Small 4).
+ * Models with latent attention: DeepSeek-V2 and V3, and what is built like them (GLM-4.7-Flash, Mistral Small 4,
+ * Youtu-LLM).
  */
 #include <math.h>
 #include <string.h>
@@ -57,8 +58,12 @@ void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
     set_latent(c, s, n_rot);
     c->rope_gain = 1;
     set_gain(c, ig_section_number(r, "rope.scaling.yarn_log_multiplier", 0));
-    ig_section_read_later_experts(r, c);
-    if (!r->status) read_routing(r, c);
+    if (ig_gguf_find(r->g, ig_section_name(r, "expert_count").text)) {
+        ig_section_read_later_experts(r, c);
+        if (!r->status) read_routing(r, c);
+    } else if (ig_section_count(r, "leading_dense_block_count", c->n_layers) != c->n_layers && !r->status) {
+        r->status = refuse_key(r, "expert_count", "is missing, and not all layers are without experts");
+    }
     c->query_growth = ig_section_scale(r, "attention.temperature_scale", 0);
     int from = ig_section_int(r, "attention.temperature_length", IG_MAX_CTX, (int)fmax(c->rope_original_ctx, 1));
     if (!c->query_growth || r->status) return;
@@ -127,6 +132,17 @@ void ig_hf_read_mistral4(ig_hf_reader *r, ig_config *c) {
     c->routing = IG_ROUTING_SOFTMAX_FIRST;
     read_groups(r, c);
     ig_hf_read_growth(r, c);
+}
+
+const ig_config ig_hf_youtu_sizes = {
+    .n_vocab = 128256, .d_model = 2048, .d_ff = 6144, .n_layers = 32, .n_heads = 16, .n_ctx_train = 131072};
+
+/* The same without experts. */
+void ig_hf_read_youtu(ig_hf_reader *r, ig_config *c) {
+    bool is_null = json_is_null(json_object_get(r->root, "q_lora_rank"));
+    c->tied = true;
+    read_latent(r, c);
+    c->latent.q_rank = ig_hf_count(r, "q_lora_rank", IG_MAX_WIDTH, is_null ? 0 : 1536);
 }
 
 /* GLM-4.7-Flash. */

@@ -46,6 +46,9 @@
 #define GPT4O                                                                                                 \
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" FOLDED "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" FOLDED \
     "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define GPT4O_BY_DIGITS                                                                                       \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" FOLDED "?|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" FOLDED \
+    "?|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define TEKKEN                                                                          \
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER \
     "*|\\p{N}|"                                                                         \
@@ -112,6 +115,10 @@ static const struct known {
     {"exaone-moe", 0, {PHRASES}},
     {"kimi-k2", 0, {KIMI}},
     {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {GPT4O}},
+    {"youtu",
+     IGNORE_MERGES,
+     {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+      GPT4O_BY_DIGITS}},
     {"tiny_aya cohere2moe", 0, {DIGITS_OF_WORDS, GPT4O}},
     {"tekken", IGNORE_MERGES | ADD_BOS, {TEKKEN}},
     {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},

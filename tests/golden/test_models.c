@@ -360,6 +360,7 @@ int main(void) {
         MODEL("nemotron"),
         MODEL("hunyuan-moe"),
         MODEL("muse-glimmer"),
+        MODEL("youtu"),
         MODEL("cohere2"),
         MODEL("cohere2-moe"),
         MODEL("exaone4"),

@@ -305,6 +305,11 @@ static void reads_others(void **state) {
                   "\"use_attention_gate\":false,\"layer_types\":[\"conv\",\"sliding_attention\",\"full_attention\"]}");
     assert_true(c.window[1] == 9 && c.kv_window[0] == 9 && c.kv_window[1] == 0 && c.rope_set[1] == IG_ROPE_LOCAL);
     assert_true(!c.has_attn_gate && c.norm_order == IG_NORMS_BEFORE);
+    c = from_json("{\"model_type\":\"youtu\"," LLAMA
+                  ",\"kv_lora_rank\":32,\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":8,"
+                  "\"v_head_dim\":16}");
+    assert_true(c.latent.kv_rank == 32 && c.latent.q_rank == 1536 && c.n_experts == 0 && c.tied && c.n_kv_heads == 1);
+    assert_true(c.rope == IG_ROPE_ADJACENT && c.head_dim == 40);
 #define NEMOTRON LLAMA ",\"num_key_value_heads\":2,\"n_groups\":2,\"mamba_num_heads\":4,\"mlp_hidden_act\":\"relu2\""
     c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON ",\"hybrid_override_pattern\":\"M-M*-M*\"}");
     assert_true(c.n_layers == 5 && c.n_parts == 7 && c.n_recurrent == 3 && c.rope == IG_ROPE_NONE);

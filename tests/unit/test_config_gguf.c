@@ -163,6 +163,21 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_u32(&t, "deepseek2.expert_group_used_count", 1);
     refuses_tiny(&t, "groups");
 
+    t = tiny_as("deepseek2"); /* Youtu */
+    tiny_u32(&t, "deepseek2.attention.head_count_kv", 1);
+    tiny_u32(&t, "deepseek2.attention.key_length", 40);
+    tiny_u32(&t, "deepseek2.attention.value_length", 32);
+    tiny_u32(&t, "deepseek2.attention.kv_lora_rank", 32);
+    tiny_u32(&t, "deepseek2.attention.key_length_mla", 24);
+    tiny_u32(&t, "deepseek2.attention.value_length_mla", 16);
+    tiny_u32(&t, "deepseek2.rope.dimension_count", 8);
+    tiny_u32(&t, "deepseek2.expert_feed_forward_length", 32);
+    tiny_u32(&t, "deepseek2.expert_shared_count", 0);
+    refuses_tiny(&t, "expert_count");
+    tiny_u32(&t, "deepseek2.leading_dense_block_count", 1);
+    c = from_tiny(&t);
+    assert_true(c.n_experts == 0 && c.latent.kv_rank == 32);
+
     t = tiny_as("gemma4");
     static const uint32_t heads[] = {1, 2}, wide[] = {64, 128};
     tiny_u32(&t, "gemma4.block_count", 2);

@@ -76,6 +76,7 @@ static void test_known(void **state) {
         {"tiny_aya", "1234567 x12 1234b5 123456!", "1|234|567| x|12| |123|4|b|5| |123|456|!"},
         {"cohere2moe", "12_3456 1.23456 \xef\xbc\x91\xef\xbc\x92\xef\xbc\x93\xef\xbc\x94 12\xc3\xa9",
          "12|_|3|456| |1|.|23|456| |\xef\xbc\x91|\xef\xbc\x92\xef\xbc\x93\xef\xbc\x94| |12|\xc3\xa9"},
+        {"youtu", "It's x中文、ABc 12//\n한글 ", "It's| x|中文|、|ABc| |1|2|//\n|한글| "},
         {"bailingmoe2", "It'S 'LLx \n\n  a,b 12", "It|'S| '|LLx| \n\n| | a|,b| |1|2"},
         {"exaone-moe", "a b  c d'll x/\n\n 12", "a b| | c d|'ll| x|/\n|\n| |1|2"},
         {"kimi-k2",
@@ -114,7 +115,7 @@ static void test_nothing_lost(void **state) {
     static const char *const names[] = {"gpt-2",      "smollm",     "llama-bpe",  "qwen2",        "tekken",
                                         "gpt-4o",     "falcon",     "default",    "deepseek-v3",  "qwen35",
                                         "afmoe",      "mellum2",    "seed-coder", "deepseek-llm", "tiny_aya",
-                                        "bailingmoe", "exaone-moe", "kimi-k2"};
+                                        "bailingmoe", "exaone-moe", "kimi-k2",    "youtu"};
     static const uint32_t bases[] = {0, 0x20, 0x41, 0x80, 0x300, 0x2000, 0x3000, 0x4e00, 0x1f600};
     ig_random random = {1};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
