@@ -107,7 +107,7 @@ typedef bool (*ig_stored_fn)(void *user, const ig_stored_item *item);
 
 typedef struct ig_stored_info {
     uint64_t n_pieces, bytes; /* of everything that is stored */
-    uint64_t n_unread;        /* files that could not be opened: nothing is known of what they hold, nor removed */
+    uint64_t n_unread;        /* files that cannot be opened: of those that nothing is known of, nothing is removed */
 } ig_stored_info;
 
 /* `write`: for what changes something. IG_E_NOT_FOUND if nothing was ever stored there, IG_E_UNSUPPORTED if it is to be

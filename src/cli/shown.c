@@ -11,6 +11,7 @@
 int ig_cli_shown_open(ig_cli_shown *s, const ig_cli_app *app, bool is_chat, bool *special) {
     if (!is_chat || *special || !ig_channels_in(app->info.chat_template)) return IG_EXIT_OK;
     *special = true;
+    s->reader.form = ig_channels_in(app->info.chat_template);
     if (app->grammar) s->reader.kind = IG_CHANNEL_TEXT;
     s->to = open_memstream(&s->text, &s->n);
     return s->to ? IG_EXIT_OK : ig_cli_complain(app->o, "out of memory");

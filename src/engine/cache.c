@@ -77,11 +77,15 @@ static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err
     return ig_keeper_open(&c->keeper, c->model->ctx, c->memory, &o, err);
 }
 
-static ig_status open_drafts(ig_cache *c, const ig_session_plan *p, ig_error *err) {
+/* If that fails, its sessions have no guesses. */
+static void open_drafts(ig_cache *c, const ig_session_plan *p) {
+    ig_error err;
     if (!p->n_draft || !p->o.draft_model) c->options.draft_model = NULL;
-    if (!c->options.draft_model) return IG_OK;
+    if (!c->options.draft_model) return;
     ig_session_options o = ig_draft_model_options(p);
-    return ig_cache_open(&c->drafts, p->o.draft_model, &o, err);
+    if (ig_cache_open(&c->drafts, p->o.draft_model, &o, &err) == IG_OK) return;
+    ig_log(c->model->ctx, IG_LOG_WARN, "the draft model guesses nothing: %s", err.text);
+    c->options.draft_model = NULL;
 }
 
 /* As planned. */
@@ -98,7 +102,8 @@ static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, 
     c->options.cache.memory.type = ig_kv_type_name(p->tiers.type);
     c->options.cache.memory.evict = ig_evict_name(p->tiers.evict);
     c->tiers.disk_path = NULL;
-    return s ? s : open_drafts(c, p, err);
+    if (!s) open_drafts(c, p);
+    return s;
 }
 
 ig_status ig_cache_open(ig_cache **out, ig_model *m, const ig_session_options *options, ig_error *err) {

@@ -51,12 +51,12 @@ static bool copy_text(char **kept, const char **text) {
 }
 
 static bool copy_texts(const char *const **out, size_t *n_out, const char *const *from, size_t n) {
-    char **texts = n ? calloc(n, sizeof *texts) : NULL;
+    char **texts = from ? calloc(n ? n : 1, sizeof *texts) : NULL; /* none is not the same as an empty list */
     *out = (const char *const *)texts;
     *n_out = texts ? n : 0;
     for (size_t i = 0; texts && i < n; i++)
         if (!(texts[i] = strdup(from[i]))) return false;
-    return texts || !n;
+    return texts || !from;
 }
 
 static void free_texts(const char *const *texts, size_t n) {

@@ -40,7 +40,9 @@ void ig_stored_get_info(ig_stored *stored, ig_stored_info *out) {
     ig_prefix_store_stats stats = {0};
     if (!out) return;
     if (stored) ig_prefix_store_get_stats(stored->store, &stats);
-    *out = (ig_stored_info){.n_pieces = stats.n_pieces, .bytes = stats.bytes, .n_unread = stats.n_unread};
+    *out = (ig_stored_info){.n_pieces = stats.n_pieces,
+                            .bytes = stats.bytes,
+                            .n_unread = stored ? ig_prefix_count_unread(stored->store) : 0};
 }
 
 /* ---- items --------------------------------------------------------------- */

@@ -61,18 +61,11 @@ static void remove_file(ig_prefix_store *s, const char *name) {
     if (unlinkat(s->dir.fd, name, 0) == 0 && is_there) s->cleared += room_of(&st);
 }
 
-/* What is no file of a store's, or has just left, is passed over. */
-static bool open_file(ig_prefix_store *s, const char *name, bool write, int *fd, struct stat *st) {
-    int e = ig_prefix_open(&s->dir, name, write, fd, st);
-    s->stats.n_unread += e && e != ENOENT && e != EINVAL && e != ELOOP;
-    return e == 0;
-}
-
 /* Takes a file of pieces in by its headers. One in which there is nothing is removed by who can. */
 static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
     struct stat st;
     ig_prefix_scan scan = {.dir = &s->dir, .file = file};
-    if (!open_file(s, name, ig_prefix_is_writer(s), &scan.fd, &st)) return;
+    if (ig_prefix_open(&s->dir, name, ig_prefix_is_writer(s), &scan.fd, &st) != 0) return;
     scan.n_bytes = (uint64_t)st.st_size;
     int64_t used = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
     uint64_t before = room_of(&st), n_pieces = add_pieces(s, &scan, used);
@@ -96,7 +89,7 @@ static void take_note(ig_prefix_store *s, const char *name) {
     struct stat st;
     ig_prefix_record r;
     int fd;
-    if (!open_file(s, name, false, &fd, &st)) return;
+    if (ig_prefix_open(&s->dir, name, false, &fd, &st) != 0) return;
     int e = ig_prefix_read_header(&s->dir, fd, 0, &kind, &r);
     close(fd);
     if (e || kind != IG_PREFIX_VALID || !r.is_note) return;
@@ -118,7 +111,6 @@ static ig_status take_directory(ig_prefix_store *s, ig_error *err) {
     DIR *list;
     ig_status status = ig_prefix_dir_list(&list, &s->dir, err);
     if (status) return status;
-    s->stats.n_unread = 0;
     for (struct dirent *entry; !s->index.failed && (entry = readdir(list));) {
         const char *name = entry->d_name;
         uint64_t file;

@@ -126,7 +126,6 @@ typedef struct ig_prefix_store_stats {
     uint64_t bytes, max_bytes;                             /* taken by data files, as far as this process knows */
     uint64_t n_read, read_bytes, n_written, written_bytes; /* pieces and payload, by this store since it was opened */
     uint64_t n_evicted, n_damaged;                         /* pieces, likewise */
-    uint64_t n_unread; /* files that could not be opened when the store was, so that nothing is known of them */
 } ig_prefix_store_stats;
 void ig_prefix_store_get_stats(ig_prefix_store *s, ig_prefix_store_stats *out);
 

@@ -208,6 +208,23 @@ static bool check_file(checker *c, const char *name, uint64_t file) {
     return report(c, &item, e ? strerror(e) : "it holds something that is no piece");
 }
 
+uint64_t ig_prefix_count_unread(const ig_prefix_store *s) {
+    uint64_t n = 0, file;
+    ig_error err;
+    DIR *list;
+    if (ig_prefix_dir_list(&list, &s->dir, &err)) return 0;
+    for (struct dirent *entry; (entry = readdir(list));) {
+        int fd, e = 0;
+        ig_prefix_name kind = ig_prefix_name_kind(entry->d_name, &file);
+        if (kind != IG_PREFIX_PIECES && kind != IG_PREFIX_NOTE) continue;
+        e = ig_prefix_open(&s->dir, entry->d_name, false, &fd, NULL);
+        if (!e) close(fd);
+        n += e && e != ENOENT && e != EINVAL; /* which are no files of a store's, or have just left */
+    }
+    closedir(list);
+    return n;
+}
+
 static ig_status check_files(checker *c, ig_error *err) {
     bool stop = false;
     DIR *list;

@@ -24,6 +24,9 @@ typedef struct ig_prefix_item {
 /* True stops. It must not use the store. */
 typedef bool (*ig_prefix_item_fn)(void *user, const ig_prefix_item *item);
 
+/* Files that cannot be opened. */
+uint64_t ig_prefix_count_unread(const ig_prefix_store *s);
+
 /* All chains, each where no piece follows, then all notes. */
 ig_status ig_prefix_list(ig_prefix_store *s, ig_prefix_item_fn each, void *user, ig_error *err);
 

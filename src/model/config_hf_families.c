@@ -255,7 +255,9 @@ static void read_layer_thetas(ig_hf_reader *r, ig_config *c) {
     if (thetas && json_array_size(thetas) != (size_t)c->n_layers)
         ig_hf_fail_kind(r, key, "a list with one item per layer");
     for (int l = 0; l < c->n_layers && !r->status; l++) {
-        double theta = json_number_value(json_array_get(thetas, (size_t)l));
+        const json_t *stated = json_array_get(thetas, (size_t)l);
+        double theta = json_number_value(stated);
+        if (thetas && !json_is_number(stated)) ig_hf_fail_kind(r, key, "a list of numbers");
         bool turns = thetas ? theta != 0 : (c->n_layers - 1 - l) % 4 != 0;
         if (thetas && turns && !(theta >= c->rope_theta && theta <= c->rope_theta))
             ig_hf_refuse(r, key, "other than 0 and 'rope_theta'");
@@ -276,7 +278,9 @@ static void read_muse_glimmer(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 2;
     c->head_dim = 128;
     ig_hf_read_llama(r, c);
-    c->after_eps = (float)ig_hf_number(r, r->root, "post_norm_eps", 1e-8);
+    double after_eps = ig_hf_number(r, r->root, "post_norm_eps", 1e-8);
+    if (!(after_eps >= 1e-30 && after_eps < 1)) ig_hf_fail_kind(r, "post_norm_eps", "1e-30 to 1");
+    c->after_eps = (float)after_eps;
     c->attn_scale = ig_hf_scale(r, "qk_scale_factor", 3.87) / sqrt((double)c->head_dim);
     c->logit_scale = 1 / ig_hf_scale(r, "output_multiplier", 0.19611613513818404);
     c->logit_cap = ig_hf_scale(r, "final_logit_softcapping", 20);

@@ -71,7 +71,7 @@ static head_seen *seen_of(const ig_policy *p, int layer, int head) {
 static void snapkv_append(ig_policy *p, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
     head_seen *h = seen_of(p, layer, head);
     (void)key, (void)value;
-    if (slot == 0) h->end = 0;
+    if (slot == 0) h->end = h->next = 0;
     h->sums[slot] = 0;
 }
 
@@ -97,13 +97,16 @@ static int count_kept(const ig_policy *p, int layer, int n) {
     int mean = count - window, most = 2 * mean - mean / STEEPNESS;
     if (most > n - window) most = n - window;
     int least = 2 * mean - most;
+    if (least < p->options.n_sinks) least = p->options.n_sinks, most = 2 * mean - least;
     for (int l = 0; l < layer; l++) number += !ig_policy_is_dense(p, l);
     return window + most - (int)((int64_t)(most - least) * number / (n_layers - 1));
 }
 
+/* A prompt that was broken off stays whole. */
 static int snapkv_limit(const ig_policy *p, int layer, int n_tokens) {
-    int end = seen_of(p, layer, 0)->end;
-    return end < n_tokens ? count_kept(p, layer, end) + n_tokens - end : n_tokens;
+    const head_seen *h = seen_of(p, layer, 0);
+    bool has_ended = h->next == h->end && h->end < n_tokens;
+    return has_ended ? count_kept(p, layer, h->end) + n_tokens - h->end : n_tokens;
 }
 
 /* Of entries [0, n) in order of position. */

@@ -30,7 +30,7 @@ static bool ends_with(const char *text, size_t n, const char *end) {
 
 ig_thought_stage ig_thoughts_after(const ig_thought_marks *marks, const char *prompt, size_t n) {
     if (marks && marks->channels) {
-        ig_channel_kind kind = ig_channel_after(prompt, n);
+        ig_channel_kind kind = ig_channel_after(marks->channels, prompt, n);
         return kind == IG_CHANNEL_NONE       ? IG_THOUGHTS_POSSIBLE
                : kind == IG_CHANNEL_THOUGHTS ? IG_THOUGHTS_BEGUN
                                              : IG_THOUGHTS_OVER;
@@ -128,15 +128,16 @@ static ig_part read_channels(ig_part_reader *r, const ig_exchange *x, const char
     if (r->stage != IG_THOUGHTS_POSSIBLE)
         r->channels.kind = r->stage == IG_THOUGHTS_BEGUN ? IG_CHANNEL_THOUGHTS : IG_CHANNEL_TEXT;
     r->stage = IG_THOUGHTS_POSSIBLE;
-    r->channels.has_recipients = x->call->server->tool_format->has_recipients;
+    const ig_thought_marks *marks = x->thoughts ? x->thoughts : x->call->server->thoughts;
+    r->channels.form = marks->channels;
     ig_channel_part c;
     ig_channel_reader before;
     do {
         before = r->channels;
         c = ig_channel_next(&r->channels, text, n, is_whole);
     } while (c.kind == IG_CHANNEL_CALL && !c.n &&
-             (!x->tools.list || (r->channels.has_recipients && r->channels.kind == IG_CHANNEL_NONE)));
-    if (c.kind == IG_CHANNEL_CALL && x->tools.list && r->channels.has_recipients)
+             (!x->tools.list || (marks->channels->has_recipients && r->channels.kind == IG_CHANNEL_NONE)));
+    if (c.kind == IG_CHANNEL_CALL && x->tools.list && marks->channels->has_recipients)
         return read_recipient_call(r, x, &before, &c, text, is_whole);
     ig_part p = {.kind = kinds[c.kind], .at = c.at, .n = c.n};
     if (c.kind == IG_CHANNEL_CALL && !x->tools.list) p.kind = IG_PART_TEXT;

@@ -18,12 +18,14 @@ const ig_channel_form ig_channels_harmony = {.thinks = CHANNEL "analysis" MESSAG
                                              .answers = CHANNEL "final" MESSAGE,
                                              .start = START,
                                              .end = "<|end|>",
-                                             .next = "<|end|>" START};
+                                             .next = "<|end|>" START,
+                                             .ends = {"<|end|>", "<|start|>", "<|return|>", "<|call|>"}};
 const ig_channel_form ig_channels_recipients = {.thinks = " to=self" MESSAGE,
                                                 .answers = " to=user" MESSAGE,
                                                 .start = START,
                                                 .end = "<|eom|>",
                                                 .next = "<|eom|>" START,
+                                                .ends = {"<|eom|>", "<|start|>", "<|eot|>"},
                                                 .has_recipients = true};
 
 const ig_channel_form *ig_channels_in(const char *chat_template) {
@@ -53,7 +55,7 @@ static bool is_name(const char *text, size_t n, const char *name) {
 }
 
 /* What a head of n bytes says of its body. */
-static ig_channel_part read_head(const char *head, size_t n) {
+static ig_channel_part read_head(const ig_channel_form *form, const char *head, size_t n) {
     const char *channel = behind_last(head, n, CHANNEL), *name = behind_last(head, n, "to="), *end = head + n;
     ig_channel_part p = {.kind = IG_CHANNEL_TEXT};
     if (channel && begins(channel, (size_t)(end - channel), "analysis", true)) p.kind = IG_CHANNEL_THOUGHTS;
@@ -62,10 +64,9 @@ static ig_channel_part read_head(const char *head, size_t n) {
     if (is_function) name += strlen("functions.");
     p.name = (size_t)(name - head);
     while (name + p.n_name < end && !is_blank(name[p.n_name]) && name[p.n_name] != '<') p.n_name++;
-    bool is_nobody = p.n_name == 0 || is_name(name, p.n_name, "assistant") || is_name(name, p.n_name, "user");
-    if (!is_function && is_name(name, p.n_name, "self"))
+    if (form->has_recipients && !is_function && is_name(name, p.n_name, "self"))
         p.kind = IG_CHANNEL_THOUGHTS;
-    else if (is_function || !is_nobody)
+    else if (p.n_name && !is_name(name, p.n_name, form->has_recipients && !is_function ? "user" : "assistant"))
         p.kind = IG_CHANNEL_CALL;
     return p;
 }
@@ -79,11 +80,13 @@ static char quote_after(char quote, char c) {
 
 /* Where a body ends, or may: *mark is what is there of what ends it. Texts in JSON, if `quote` says what they are, may
  * have any words in them. */
-static size_t find_end(const char *text, size_t n, size_t at, bool is_whole, char *quote, size_t *mark) {
-    static const char *const ends[] = {"<|end|>", "<|start|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>"};
+static size_t find_end(const ig_channel_form *form, const char *text, size_t n, size_t at, bool is_whole, char *quote,
+                       size_t *mark) {
+    enum { ENDS = sizeof form->ends / sizeof *form->ends };
+    const char *const *ends = form->ends;
     for (; at < n; at++) {
         bool may_end = text[at] == '<' && !(quote && *quote);
-        for (size_t i = 0; may_end && i < sizeof ends / sizeof *ends; i++) {
+        for (size_t i = 0; may_end && i < ENDS && ends[i]; i++) {
             if (!begins(text + at, n - at, ends[i], is_whole)) continue;
             *mark = n - at < strlen(ends[i]) ? 0 : strlen(ends[i]);
             return at;
@@ -94,14 +97,14 @@ static size_t find_end(const char *text, size_t n, size_t at, bool is_whole, cha
     return n;
 }
 
-ig_channel_kind ig_channel_after(const char *prompt, size_t n) {
+ig_channel_kind ig_channel_after(const ig_channel_form *form, const char *prompt, size_t n) {
     size_t mark;
     const char *body = behind_last(prompt, n, MESSAGE);
     if (!body) return IG_CHANNEL_NONE;
     size_t at = (size_t)(body - prompt);
-    find_end(prompt, n, at, true, NULL, &mark);
+    find_end(form, prompt, n, at, true, NULL, &mark);
     const char *head = behind_last(prompt, at, "<|start|>");
-    return mark ? IG_CHANNEL_NONE : read_head(head ? head : prompt, (size_t)(body - (head ? head : prompt))).kind;
+    return mark ? IG_CHANNEL_NONE : read_head(form, head ? head : prompt, (size_t)(body - (head ? head : prompt))).kind;
 }
 
 /* The head at r->at, and where its body begins. Of kind IG_CHANNEL_NONE: more of it is needed, or it was cut off. */
@@ -115,11 +118,11 @@ static ig_channel_part next_head(const ig_channel_reader *r, const char *text, s
     const char *end = memmem(text + at, seen, MESSAGE, strlen(MESSAGE));
     if (!end && seen < HEAD_BYTES_MAX) return (ig_channel_part){0};
     if (!end) {
-        size_t mark, first = find_end(text, n, at, true, NULL, &mark);
+        size_t mark, first = find_end(r->form, text, n, at, true, NULL, &mark);
         if (first == at) *body = at + mark;
         return p;
     }
-    p = read_head(text + at, (size_t)(end - text) - at);
+    p = read_head(r->form, text + at, (size_t)(end - text) - at);
     p.name += at;
     *body = (size_t)(end - text) + strlen(MESSAGE);
     return p;
@@ -134,8 +137,8 @@ static ig_channel_part next_part(ig_channel_reader *r, const char *text, size_t 
     r->is_new = p.is_first;
     bool is_kept = p.kind == IG_CHANNEL_THOUGHTS && r->keeps_thoughts;
     if (r->kind == IG_CHANNEL_NONE) r->quote = '\0';
-    size_t end =
-        find_end(text, n, body, is_whole, p.kind == IG_CHANNEL_CALL && !r->has_recipients ? &r->quote : NULL, &mark);
+    size_t end = find_end(r->form, text, n, body, is_whole,
+                          p.kind == IG_CHANNEL_CALL && !r->form->has_recipients ? &r->quote : NULL, &mark);
     r->kind = mark ? IG_CHANNEL_NONE : p.kind;
     if (is_kept) p.kind = IG_CHANNEL_TEXT;
     p.at = is_kept ? r->at : body;

@@ -22,7 +22,8 @@ typedef struct ig_channel_form {
     const char *thinks, *answers; /* heads of thoughts, and of the text for the user */
     const char *start, *end;      /* what stands before a head, and behind a body that another message follows */
     const char *next;             /* both, between two messages */
-    bool has_recipients;          /* and no channels */
+    const char *ends[4];          /* a body ends at any of these; NULL: none */
+    bool has_recipients;          /* and no channels; arguments of calls are no JSON, in which marks might be words */
 } ig_channel_form;
 
 extern const ig_channel_form ig_channels_harmony, ig_channels_recipients;
@@ -32,10 +33,10 @@ typedef enum ig_channel_kind { IG_CHANNEL_NONE, IG_CHANNEL_THOUGHTS, IG_CHANNEL_
 
 /* How far an answer has been read. */
 typedef struct ig_channel_reader {
+    const ig_channel_form *form;
     ig_channel_kind kind; /* of the message whose body is being read; IG_CHANNEL_NONE: a head comes */
     bool is_new;          /* nothing of it was told of */
     bool keeps_thoughts;  /* they are told of as text, with what stands around them */
-    bool has_recipients;  /* arguments are no JSON, in which marks might be words */
     char quote;           /* of arguments: '"' within a text, '\\' behind that character there; else 0 */
     size_t at;            /* what lies before has been told of */
 } ig_channel_reader;
@@ -51,7 +52,7 @@ typedef struct ig_channel_part {
 /* How a model with this chat template (NULL: none) writes; NULL: otherwise. */
 const ig_channel_form *ig_channels_in(const char *chat_template);
 /* What an answer goes on with, after a prompt. */
-ig_channel_kind ig_channel_after(const char *prompt, size_t n);
+ig_channel_kind ig_channel_after(const ig_channel_form *form, const char *prompt, size_t n);
 /* The next part of an answer of which n bytes are there; is_whole: and no more will come. What has no head is text. */
 ig_channel_part ig_channel_next(ig_channel_reader *r, const char *text, size_t n, bool is_whole);
 

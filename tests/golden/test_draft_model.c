@@ -180,6 +180,13 @@ static void one_whose_file_has_changed(void **state) {
     int32_t text[N_TEXT] = {1, 2, 3};
     assert_true(go_on(s, text, N_PROMPT).n_decoded > 0);
     ig_session_close(s);
+    ig_error err = {0};
+    expect_ok(ig_cache_open(&o.shared, model, &o, &err), &err);
+    s = open_session(&o);
+    assert_null(s->draft.session);
+    put(s, text, N_PROMPT);
+    ig_session_close(s);
+    ig_cache_close(o.shared);
     ig_model_close(changed);
     drop_tiny_copy(&copy);
 }

@@ -51,7 +51,8 @@ static int share_of(int n) {
 static int kept_of(bool is_pyramid, int n) {
     int mean = share_of(n) - RECENT, most = 2 * mean - mean / 20;
     if (!is_pyramid || share_of(n) >= n) return share_of(n);
-    return RECENT + (most < n - RECENT ? most : n - RECENT);
+    if (most > n - RECENT) most = n - RECENT;
+    return RECENT + (2 * mean - most < SINKS ? 2 * mean - SINKS : most);
 }
 
 static void drop(reference *ref, int head, int n_kept) {
@@ -155,7 +156,7 @@ static void layers_of_a_pyramid(void **state) {
         step(s, ids[300]);
         for (int l = 0; l < LAYERS; l++) {
             int n = ig_kv_entries(s->seq.kv, l, 0).n;
-            assert_in_range(n, RECENT + 1, last - (share < 300 - RECENT));
+            assert_in_range(n, SINKS + RECENT + 1, last - (share < 300 - RECENT));
             sum += last = n;
         }
         assert_in_range(sum, LAYERS * (share + 1) - LAYERS, LAYERS * (share + 1) + LAYERS);

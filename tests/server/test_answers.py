@@ -135,6 +135,12 @@ def test_repetitions_are_turned_away_from(program, served, server):
     assert told[0] != "c" and plain != told # behind "cab"
     broken = {**own, "dry_sequence_breakers": ["b"]}
     assert server.ask(TEXT, {**ask, **bias, **broken})[1]["choices"][0]["text"] != told
+    # a line feed ends repetitions, unless there is a list without it, or an empty one
+    (a,) = server.ask("/tokenize", {"content": "a", "add_special": False})[1]["tokens"]
+    lines = {**own, "prompt": "a\na\na\n", "max_tokens": 1, "dry_allowed_length": 1, "temperature": 0, "logit_bias": {str(a): 100}}
+    texts = [server.ask(TEXT, {**lines, **more})[1]["choices"][0]["text"]
+             for more in ({}, {"dry_multiplier": 0}, {"dry_sequence_breakers": []}, {"dry_sequence_breakers": ["x"]})]
+    assert texts[0] == texts[1] == "a" and texts[2] == texts[3] != "a"
     flags = [f"--{k.replace('_', '-')}={v}" for k, v in own.items()]
     for more, expected in (([], told), (["--dry-sequence-breaker", "b"], None)):
         with Server(program, served, "-c", 256, *flags, *more) as s:

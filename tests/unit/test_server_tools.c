@@ -317,6 +317,9 @@ static const told with_channels[] = {
     {IG_THOUGHTS_POSSIBLE, "<|channel|>commentary<|message|>Let me see." NEXT CALL_B, "", "Let me see.", "b;"},
     {IG_THOUGHTS_POSSIBLE, CALL_A "{" NEXT CALL_B "{}", "", "", "a{;b{};"},
     {IG_THOUGHTS_POSSIBLE, "<|channel|>analysis to=b code<|message|>{}", "", "", "b{};"},
+    /* marks of others are words */
+    {IG_THOUGHTS_POSSIBLE, FINAL "ends with <|eot|> or <|eom|>.<|return|>", "", "ends with <|eot|> or <|eom|>.", ""},
+    {IG_THOUGHTS_POSSIBLE, " to=user<|message|>{}", "", "", "user{};"},
     /* cut off */
     {IG_THOUGHTS_POSSIBLE, THINK "a" NEXT "<|channel|>final", "a", "", ""},
     {IG_THOUGHTS_POSSIBLE, THINK "a<|en", "a<|en", "", ""},
@@ -337,10 +340,10 @@ static const told with_recipients[] = {
     {IG_THOUGHTS_POSSIBLE, TO_USER "An <|answer.\n", "", "An <|answer.\n", ""},
     {IG_THOUGHTS_POSSIBLE, TO_SELF "Well <\n" NEXT_TO TO_USER "So.<|eot|>", "Well <\n", "So.", ""},
     {IG_THOUGHTS_POSSIBLE, TO_SELF "a" NEXT_TO TO_SELF "b" NEXT_TO "<|message|>c", "ab", "c", ""},
+    {IG_THOUGHTS_POSSIBLE, TO_USER "<|end|>s with <|call|> or so<|eot|>", "", "<|end|>s with <|call|> or so", ""},
     {IG_THOUGHTS_POSSIBLE, TO_SELF "a<|eo", "a<|eo", "", ""},
     {IG_THOUGHTS_POSSIBLE, TO_SELF "a" NEXT_TO " to=us", "a", "", ""},
     {IG_THOUGHTS_BEGUN, " on." NEXT_TO TO_USER "a", " on.", "a", ""},
-    {IG_THOUGHTS_POSSIBLE, " to=functions.self<|message|>{}", "", "", "self{};"}, /* gpt-oss's */
 };
 
 #define BODY(name, arguments) \
@@ -434,6 +437,7 @@ static void parts_are_told_apart(void **state) {
     for (size_t i = 0; i < sizeof with_named_recipients / sizeof *with_named_recipients; i++)
         check_told(&channels, &with_named_recipients[i], tools);
     format = hermes;
+    server.thoughts = ig_thought_marks_find("{{ '" THINK "' }}");
     channels.thoughts = NULL;
     for (size_t i = 0; i < sizeof with_less / sizeof *with_less; i++) check_told(&channels, &with_less[i], tools);
     json_decref(tools);
@@ -443,7 +447,7 @@ static void parts_are_told_apart(void **state) {
 static void heads_are_not_waited_for(void **state) {
     char answer[1024] = FINAL "a<|end|>";
     size_t n = strlen(answer);
-    ig_channel_reader r = {0};
+    ig_channel_reader r = {.form = &ig_channels_harmony};
     (void)state;
     assert_int_equal(ig_channel_next(&r, answer, n, false).n, 1);
     memset(answer + n, 'b', sizeof answer - n);
