@@ -130,34 +130,15 @@ static void snapkv_move(ig_policy *p, int layer, int head, int from, int to) {
     sums[to] = sums[from];
 }
 
-const ig_policy_ops ig_policy_snapkv = {
-    .name = "snapkv",
-    .help = "keep of a prompt what its end attends to, drop the rest for ever (SnapKV)",
-    .n_dense_layers = -1,
-    .observes_ends = true,
-    .plan = snapkv_plan,
-    .open = snapkv_open,
-    .close = snapkv_close,
-    .append = snapkv_append,
-    .stages = {{.run = ig_policy_choose_all}},
-    .observe = snapkv_observe,
-    .limit = snapkv_limit,
-    .value = snapkv_value,
-    .move = snapkv_move,
-};
+#define OPS(its_name, its_help, its_open)                                                                            \
+    {                                                                                                                \
+        .name = its_name, .help = its_help, .n_dense_layers = -1, .observes_ends = true, .plan = snapkv_plan,        \
+        .open = its_open, .close = snapkv_close, .append = snapkv_append, .stages = {{.run = ig_policy_choose_all}}, \
+        .observe = snapkv_observe, .limit = snapkv_limit, .value = snapkv_value, .move = snapkv_move                 \
+    }
 
-const ig_policy_ops ig_policy_pyramidkv = {
-    .name = "pyramidkv",
-    .help = "keep of a prompt what its end attends to, the first layers more of it than the last (PyramidKV)",
-    .n_dense_layers = -1,
-    .observes_ends = true,
-    .plan = snapkv_plan,
-    .open = pyramidkv_open,
-    .close = snapkv_close,
-    .append = snapkv_append,
-    .stages = {{.run = ig_policy_choose_all}},
-    .observe = snapkv_observe,
-    .limit = snapkv_limit,
-    .value = snapkv_value,
-    .move = snapkv_move,
-};
+const ig_policy_ops ig_policy_snapkv =
+    OPS("snapkv", "keep of a prompt what its end attends to, drop the rest for ever (SnapKV)", snapkv_open);
+const ig_policy_ops ig_policy_pyramidkv =
+    OPS("pyramidkv", "keep of a prompt what its end attends to, the first layers more of it than the last (PyramidKV)",
+        pyramidkv_open);

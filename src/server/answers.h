@@ -44,6 +44,8 @@ struct ig_tool_format {
         value[IG_TOOL_MARK_BYTES], value_end[IG_TOOL_MARK_BYTES];
 };
 
+/* Muse Glimmer's, behind a head that has the name, too. */
+extern const ig_tool_format ig_tool_to_recipients;
 /* Tries the model's template with calls, unless these are messages (channels; else NULL). IG_E_MEMORY. */
 ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, const ig_channel_form *channels, ig_error *err);
 

@@ -35,21 +35,20 @@ static const ig_tool_format in_words = {.has_lists = true,
                                         .after = "}\n</tool_call>",
                                         .between = "\n"};
 
-/* Muse Glimmer's, behind a head that has the name, too. */
-static const ig_tool_format to_recipients = {.is_native = true,
-                                             .has_recipients = true,
-                                             .has_pairs = true,
-                                             .has_lists = true,
-                                             .takes_tools = true,
-                                             .takes_system = true,
-                                             .begin = "<atem:function_calls>\n",
-                                             .before = "<atem:invoke name=\"",
-                                             .middle = "\">\n",
-                                             .key = "<atem:parameter name=\"",
-                                             .value = "\">",
-                                             .value_end = "</atem:parameter>\n",
-                                             .after = "</atem:invoke>\n",
-                                             .end = "</atem:function_calls>"};
+const ig_tool_format ig_tool_to_recipients = {.is_native = true,
+                                              .has_recipients = true,
+                                              .has_pairs = true,
+                                              .has_lists = true,
+                                              .takes_tools = true,
+                                              .takes_system = true,
+                                              .begin = "<atem:function_calls>\n",
+                                              .before = "<atem:invoke name=\"",
+                                              .middle = "\">\n",
+                                              .key = "<atem:parameter name=\"",
+                                              .value = "\">",
+                                              .value_end = "</atem:parameter>\n",
+                                              .after = "</atem:invoke>\n",
+                                              .end = "</atem:function_calls>"};
 
 /* Prompts of conversations that end with an answer: without a call, with one, with two, with one that has two arguments
  * (NULL: that is refused). */
@@ -406,7 +405,7 @@ static ig_status find_marks(bool *is_found, ig_tool_format *f, bool has_pairs, c
 /* Of a template whose calls are messages to functions. If it shows a call otherwise, calls are not read. */
 static ig_status find_recipients(ig_tool_format *f, const ig_model *m, ig_error *err) {
     probes p = {0};
-    *f = to_recipients;
+    *f = ig_tool_to_recipients;
     ig_status s = try_template(&p, f, m, err);
     char *body = p.none && p.one ? strstr(answer_in(p.one, p.none), f->begin) : NULL, *behind;
     if (find_next(body, f->end, &behind)) *behind = '\0';

@@ -421,19 +421,7 @@ static void parts_are_told_apart(void **state) {
     assert_true(channels.thoughts->channels == &ig_channels_recipients);
     for (size_t i = 0; i < sizeof with_recipients / sizeof *with_recipients; i++)
         check_told(&channels, &with_recipients[i], tools);
-    static const ig_tool_format atem = {.is_native = true,
-                                        .has_recipients = true,
-                                        .has_pairs = true,
-                                        .has_lists = true,
-                                        .begin = "<atem:function_calls>\n",
-                                        .before = "<atem:invoke name=\"",
-                                        .middle = "\">\n",
-                                        .key = "<atem:parameter name=\"",
-                                        .value = "\">",
-                                        .value_end = "</atem:parameter>\n",
-                                        .after = "</atem:invoke>\n",
-                                        .end = "</atem:function_calls>"};
-    format = atem;
+    format = ig_tool_to_recipients;
     for (size_t i = 0; i < sizeof with_named_recipients / sizeof *with_named_recipients; i++)
         check_told(&channels, &with_named_recipients[i], tools);
     format = hermes;
