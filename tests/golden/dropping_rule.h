@@ -51,10 +51,49 @@ static inline void weigh(reference *ref, int head, const float *q, int position)
         weigh_one(ref, head, q + (head * (HEADS / KV_HEADS) + g) * DIM, position);
 }
 
-/* `all` has seen the same tokens as s, in the same pieces, and holds them all. */
-static inline void expect_held(const reference *ref, const ig_session *s, const ig_session *all) {
+/* A session under the rule, and one that holds all. */
+typedef struct rule_pair {
+    reference *ref;
+    ig_session *s, *all;
+} rule_pair;
+
+static inline rule_pair open_rule(const char *policy, double budget, void (*see)(void *, ig_tap_place, int)) {
+    ig_session_options o = options("full");
+    rule_pair p = {.ref = calloc(1, sizeof *p.ref), .all = open_session(&o)};
+    assert_non_null(p.ref);
+    o = options(policy);
+    o.cache.budget = budget;
+    p.ref->s = p.s = open_session(&o);
+    p.s->model->batch.tap = see;
+    p.s->model->batch.tap_user = p.ref;
+    return p;
+}
+
+/* Something was dropped. */
+static inline void close_rule(rule_pair *p) {
+    assert_true(stats(p->s).dropped > 0);
+    p->s->model->batch.tap = NULL;
+    ig_session_close(p->s);
+    ig_session_close(p->all);
+    free(p->ref);
+}
+
+/* Both get tokens [n, until), as a prompt if these are several. */
+static inline void put_both(rule_pair *p, const int32_t *ids, int n, int until) {
+    ig_session *both[] = {p->s, p->all};
+    for (int i = 0; i < 2; i++) {
+        if (until > n + 1)
+            put(both[i], ids, until);
+        else
+            step(both[i], ids[n]);
+    }
+}
+
+/* The session holds what the rule says; the other has seen the same tokens in the same pieces. */
+static inline void expect_held(const rule_pair *p) {
+    const reference *ref = p->ref;
     for (int h = 0; h < KV_HEADS; h++) {
-        int positions[N_CTX], count = held_positions(positions, s, all, h), n_held = 0;
+        int positions[N_CTX], count = held_positions(positions, p->s, p->all, h), n_held = 0;
         for (int i = 0; i < count; i++) assert_true(ref->held[h][positions[i]]);
         for (int t = 0; t < ref->n; t++) n_held += ref->held[h][t];
         assert_int_equal(count, n_held);

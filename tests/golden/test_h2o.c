@@ -68,36 +68,16 @@ static void see_layer(void *user, ig_tap_place at, int layer) {
 
 static void h2o_keeps_the_heaviest(void **state) {
     (void)state;
-    ig_session_options o = options("full");
-    ig_session *all = open_session(&o);
-    o = options("h2o");
-    o.cache.budget = 0.15;
-    ig_session *s = open_session(&o);
-    reference *ref = calloc(1, sizeof *ref);
-    assert_non_null(ref);
-    ref->s = s;
-    s->model->batch.tap = see_layer;
-    s->model->batch.tap_user = ref;
+    rule_pair p = open_rule("h2o", 0.15, see_layer);
     int32_t ids[N_CTX];
     fill(ids, 5);
     /* A prompt, some steps, more of the prompt, and so on. */
-    for (int n = 0; n < N_CTX;) {
-        int until = n == 0 ? 120 : n == 180 ? 230 : n + 1;
-        if (until > n + 1) {
-            put(s, ids, until);
-            put(all, ids, until);
-        } else {
-            step(s, ids[n]);
-            step(all, ids[n]);
-        }
-        n = until;
-        expect_held(ref, s, all);
+    for (int n = 0, until; n < N_CTX; n = until) {
+        until = n == 0 ? 120 : n == 180 ? 230 : n + 1;
+        put_both(&p, ids, n, until);
+        expect_held(&p);
     }
-    assert_true(stats(s).dropped > 0);
-    s->model->batch.tap = NULL;
-    ig_session_close(s);
-    ig_session_close(all);
-    free(ref);
+    close_rule(&p);
 }
 
 /* ---- from disk ------------------------------------------------------------------------- */

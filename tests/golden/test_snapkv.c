@@ -103,41 +103,37 @@ static void put_piece(ig_session *s, const int32_t *ids, int begin, int end, int
 /* Prompts of 100 tokens, of which the last batch has a part of the window, of 70 in pieces, and of fewer than a window;
  * after each some steps. */
 static void keeps_what_the_end_attends_to(void **state) {
-    ig_session_options o = options("full");
-    ig_session *all = open_session(&o);
-    o = options(*state);
-    o.cache.budget = budget;
-    ig_session *s = open_session(&o);
-    reference *ref = calloc(1, sizeof *ref);
-    assert_non_null(ref);
-    ref->s = s;
-    s->model->batch.tap = see_layer;
-    s->model->batch.tap_user = ref;
+    rule_pair p = open_rule(*state, budget, see_layer);
     int32_t ids[N_CTX];
     fill(ids, 15);
-    for (int n = 0; n < N_CTX;) {
-        int until = n == 0 ? 100 : n == 130 ? 200 : n == 230 ? 239 : n + 1;
-        if (until == 200) {
-            static const int cuts[] = {130, 150, 188, 193, 200};
-            for (int i = 0; i < 4; i++) {
-                put_piece(s, ids, cuts[i], cuts[i + 1], until);
-                put_piece(all, ids, cuts[i], cuts[i + 1], until);
-            }
-        } else if (until > n + 1) {
-            put(s, ids, until);
-            put(all, ids, until);
-        } else {
-            step(s, ids[n]);
-            step(all, ids[n]);
+    for (int n = 0, until; n < N_CTX; n = until) {
+        static const int cuts[] = {130, 150, 188, 193, 200};
+        until = n == 0 ? 100 : n == 130 ? 200 : n == 230 ? 239 : n + 1;
+        if (until != 200) put_both(&p, ids, n, until);
+        for (int i = 0; i < 4 && until == 200; i++) {
+            put_piece(p.s, ids, cuts[i], cuts[i + 1], until);
+            put_piece(p.all, ids, cuts[i], cuts[i + 1], until);
         }
-        n = until;
-        expect_held(ref, s, all);
+        expect_held(&p);
     }
-    assert_true(stats(s).dropped > 0);
-    s->model->batch.tap = NULL;
-    ig_session_close(s);
-    ig_session_close(all);
-    free(ref);
+    close_rule(&p);
+}
+
+/* Whether its window had begun or not. */
+static void a_prompt_that_is_broken_off(void **state) {
+    int32_t ids[N_CTX];
+    fill(ids, 19);
+    for (int n_all = 50; n_all <= 200; n_all += 150) {
+        ig_session_options o = options(*state);
+        ig_session *s = open_session(&o);
+        put_piece(s, ids, 0, 40, n_all);
+        for (int n = 40; n < 120; n++) step(s, ids[n]);
+        assert_int_equal(ig_kv_entries(s->seq.kv, 0, 0).n, 120);
+        put(s, ids, 150);
+        step(s, ids[150]);
+        assert_true(ig_kv_entries(s->seq.kv, 0, 0).n < 100);
+        ig_session_close(s);
+    }
 }
 
 /* ---- layers ------------------------------------------------------------------------------ */
@@ -205,6 +201,8 @@ int main(void) {
         OF(the_whole_budget_is_full, "pyramidkv"),
         OF(keeps_what_the_end_attends_to, "snapkv"),
         OF(keeps_what_the_end_attends_to, "pyramidkv"),
+        OF(a_prompt_that_is_broken_off, "snapkv"),
+        OF(a_prompt_that_is_broken_off, "pyramidkv"),
         cmocka_unit_test(layers_of_a_pyramid),
         OF(begins_anew, "snapkv"),
         OF(begins_anew, "pyramidkv"),
