@@ -24,7 +24,7 @@ decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501
 nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, nemotron-h-moe of 1900).
 cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200.
 """
-import json, os, sys
+import json, os, shutil, sys
 import gguf
 import numpy as np
 import torch
@@ -650,6 +650,61 @@ def write_qwen3_next(model, folder):
     file.close()
 
 
+# How published directories keep FP8: "quant_method", what scales are called, and rows and columns of a block.
+FP8 = {"qwen3-fp8": ("fp8", "weight_scale_inv", (128, 128)),       # as Qwen and DeepSeek do
+       "deepseek3-fp8": ("fp8", "weight_scale_inv", (16, 64)),
+       "qwen3.5-moe-fp8": ("fp8", "weight_scale_inv", (128, 128)),
+       "ministral3-fp8": ("fp8", "weight_scale_inv", None),        # one scale for a matrix, as Mistral does
+       "phi3-fp8": ("compressed-tensors", "weight_scale", "row")}  # as llm-compressor does
+
+
+def write_fp8(folder, name):
+    """Matrices of layers in FP8, and in `folder`/exact the same model in float32, which is to be removed."""
+    from safetensors.torch import load_file, save_file
+    method, scale_name, block = FP8[name]
+    path, exact = os.path.join(folder, "model.safetensors"), os.path.join(folder, "exact")
+    config_path = os.path.join(folder, "config.json")
+    config = json.load(open(config_path))
+    stored, plain = {}, {}
+    for key, w in load_file(path).items():
+        plain[key] = w.float()
+        is_matrix = w.dim() == 2 and ".layers." in key and key.endswith("_proj.weight") and "visual" not in key and "vision" not in key
+        if not is_matrix:
+            stored[key] = w
+            continue
+        n_out, n_in = w.shape
+        rows, cols = (n_out, n_in) if block is None else (1, n_in) if block == "row" else block
+        down, across = -(-n_out // rows), -(-n_in // cols)
+        padded = torch.zeros(down * rows, across * cols)
+        padded[:n_out, :n_in] = w.float()
+        blocks = padded.reshape(down, rows, across, cols)
+        scale = (blocks.abs().amax(dim=(1, 3)) / 448).clamp(min=1e-12)
+        scale = scale.bfloat16().float() if block == "row" else scale
+        codes = (blocks / scale[:, None, :, None]).to(torch.float8_e4m3fn)
+        plain[key] = (codes.float() * scale[:, None, :, None]).reshape(padded.shape)[:n_out, :n_in].contiguous()
+        stored[key] = codes.reshape(padded.shape)[:n_out, :n_in].contiguous()
+        scales = key[:-len("weight")] + scale_name
+        stored[scales] = scale.reshape(()) if block is None else scale.bfloat16() if block == "row" else scale
+        if block is None:
+            stored[key[:-len("weight")] + "activation_scale"] = torch.tensor(1.0)
+    os.makedirs(exact)
+    json.dump(config, open(os.path.join(exact, "config.json"), "w"))
+    save_file(plain, os.path.join(exact, "model.safetensors"), metadata={"format": "pt"})
+    save_file(stored, path, metadata={"format": "pt"})
+    if method == "fp8":
+        config["quantization_config"] = dict(
+            quant_method=method, activation_scheme="static" if block is None else "dynamic",
+            weight_block_size=block, modules_to_not_convert=["lm_head"])
+    else:
+        config["quantization_config"] = dict(
+            quant_method=method, format="float-quantized", ignore=["lm_head"], quantization_status="compressed",
+            config_groups=dict(group_0=dict(
+                targets=["Linear"], input_activations=dict(num_bits=8, type="float", strategy="token", dynamic=True),
+                weights=dict(num_bits=8, type="float", strategy="channel", symmetric=True))))
+    json.dump(config, open(config_path, "w"), indent=2, sort_keys=True)
+    return exact
+
+
 def published_rope_keys(path):
     """Write RoPE settings as the published models do: rope_theta and rope_scaling.
 
@@ -705,12 +760,13 @@ def main(out, first_seed=1000, only=()):
              "gemma3-pictures", "qwen2_5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe", "qwen3-next",
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
-             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu"]
+             "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
+             *FP8]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
         torch.manual_seed(first_seed + seed)
-        model, dtype = build(name)
+        model, dtype = build(name.removesuffix("-fp8"))
         # spread the weights out: default initialisation gives almost flat logits
         with torch.no_grad():
             for p_name, p in model.named_parameters():
@@ -730,8 +786,11 @@ def main(out, first_seed=1000, only=()):
         folder = os.path.join(out, name)
         os.makedirs(os.path.join(folder, "golden"), exist_ok=True)
         model.to(dtype).save_pretrained(folder, safe_serialization=True)
-        model = type(model).from_pretrained(folder, dtype=torch.float32,
+        exact = write_fp8(folder, name) if name in FP8 else folder
+        model = type(model).from_pretrained(exact, dtype=torch.float32,
                                             attn_implementation="eager").eval()
+        if exact != folder:
+            shutil.rmtree(exact)
         if name not in ("qwen3", "gpt-oss"):
             published_rope_keys(os.path.join(folder, "config.json"))
         generator = torch.Generator().manual_seed(first_seed + 500 + seed)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 16-bit floats in portable C: IEEE binary16 and bfloat16, round to nearest even.
+ * 16-bit floats in portable C: IEEE binary16 and bfloat16, round to nearest even. And 8-bit floats.
  * Kernels have vector versions; these are the reference and serve everything not hot.
  */
 #ifndef IG_BASE_HALF_H
@@ -42,6 +42,17 @@ static inline uint16_t ig_f32_f16(float f) {
 }
 
 static inline float ig_bf16_f32(uint16_t h) { return ig_bits_f32((uint32_t)h << 16); }
+
+/* E4M3 of the OCP's formats: a NaN of each sign, and no infinities. */
+enum { IG_F8_NAN = 0x7f };
+#define IG_F8_UNIT 0x1p8f
+
+/* Its bits as those of a 16-bit float, which is 1 / IG_F8_UNIT of it. */
+static inline uint16_t ig_f8_bits(uint8_t x) {
+    return (x & IG_F8_NAN) == IG_F8_NAN ? 0x7e00u : (uint16_t)((x & 0x80u) << 8 | (x & 0x7fu) << 7);
+}
+
+static inline float ig_f8_f32(uint8_t x) { return IG_F8_UNIT * ig_f16_f32(ig_f8_bits(x)); }
 
 static inline uint16_t ig_f32_bf16(float f) {
     uint32_t u = ig_f32_bits(f);

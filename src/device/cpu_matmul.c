@@ -106,6 +106,7 @@ static void matmul_task(void *arg, int task, int thread) {
         .out = j->y[i],
         .out_stride = (size_t)m->n_out,
         .scratch = j->d->thread_scratch + (size_t)thread * j->d->thread_bytes,
+        .scales = m->block_scales,
     };
     j->product[i].fn(&args, begin, end);
     if (m->bias || m->scale) scale_and_add(j, m, j->y[i], begin, end);

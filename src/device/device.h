@@ -12,6 +12,7 @@
 #ifndef IG_DEVICE_DEVICE_H
 #define IG_DEVICE_DEVICE_H
 
+#include "base/block_scales.h"
 #include "base/compiler.h"
 #include "base/kv_type.h"
 #include "base/type.h"
@@ -24,10 +25,11 @@ typedef struct ig_matrix {
     const void *w; /* [n_out][n_in] of `type`, as stored */
     const void
         *panels; /* the same where, or in the order (put_panels()) in which, operations read it instead; or NULL */
-    const float *bias;           /* [n_out] or NULL */
-    const float *scale;          /* one number in the host's memory; NULL: 1 */
-    const ig_low_rank *low_rank; /* NULL: no adapters */
-    int low_rank_row;            /* the number of its first row there */
+    const float *bias;            /* [n_out] or NULL */
+    const float *scale;           /* one number in the host's memory; NULL: 1 */
+    ig_block_scales block_scales; /* of IG_TYPE_F8_E4M3; others have none. Numbers that are bound */
+    const ig_low_rank *low_rank;  /* NULL: no adapters */
+    int low_rank_row;             /* the number of its first row there */
     int n_out, n_in;
     ig_type type;
     size_t row_bytes;
@@ -374,7 +376,7 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
 /* Products of heads: rows [head * of_head + first, + n) of m times n_in floats of x, where a row's heads lie x_head
  * floats apart and those of the next row behind them, go to y, where they lie y_head apart. */
 typedef struct ig_head_product {
-    const ig_matrix *m; /* no bias, no scale, no adapters; with panels, of_head and first are multiples of 16 */
+    const ig_matrix *m; /* no bias, no scales, no adapters; with panels, of_head and first are multiples of 16 */
     int n_heads, of_head, first, n;
     const float *x;
     float *y;

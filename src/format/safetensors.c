@@ -19,7 +19,7 @@ enum {
     MAX_HEADER_BYTES = 100 * 1000 * 1000, /* the format's own limit */
     MAX_INDEX_BYTES = 64 << 20,
     MAX_SHARDS = 4096,
-    MAX_TENSORS = 32768,
+    MAX_TENSORS = 1 << 18, /* one for each matrix of each expert, and its scales */
     MAX_NAME_BYTES = 512,
     MIN_TENSOR_BYTES = 48, /* of a tensor's description */
 };
@@ -66,10 +66,12 @@ static ig_status read_dtype(ig_tensor *t, const json_t *info, const char *path, 
         t->type = IG_TYPE_F16;
     else if (strcmp(dtype, "BF16") == 0)
         t->type = IG_TYPE_BF16;
+    else if (strcmp(dtype, "F8_E4M3") == 0)
+        t->type = IG_TYPE_F8_E4M3;
     else
         return ig_fail(err, IG_E_UNSUPPORTED,
-                       "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16 and BF16", path, name,
-                       dtype);
+                       "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16, BF16 and F8_E4M3", path,
+                       name, dtype);
     return IG_OK;
 }
 

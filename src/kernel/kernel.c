@@ -54,5 +54,6 @@ const ig_kernels *ig_kernels_get(ig_cpu_level level) {
 }
 
 ig_act ig_kernels_act(ig_type type) {
-    return type == IG_TYPE_F32 || type == IG_TYPE_F16 || type == IG_TYPE_BF16 ? IG_ACT_F32 : IG_ACT_Q8;
+    const ig_type_info *info = ig_type_get(type);
+    return info && info->block == 1 ? IG_ACT_F32 : IG_ACT_Q8;
 }

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/block_scales.h"
 #include "base/kv_type.h"
 #include "base/type.h"
 #include "infinigen.h"
@@ -26,9 +27,10 @@
 /* Form in which a weight type wants its activations. Every column is prepared once by
  * act_prepare[form] and then used by any number of matrices of that form. */
 typedef enum ig_act {
-    IG_ACT_F32,   /* float[n]                                          F32, F16, BF16 weights */
+    IG_ACT_F32,   /* float[n]                                          weights that are floats */
     IG_ACT_Q8,    /* 8-bit in groups of 32 with scale and group sums   all quantised weights */
-    IG_ACT_FIXED, /* 16-bit in groups of 64 with scale                 F16, BF16 weights, many columns, some levels */
+    IG_ACT_FIXED, /* 16-bit in groups of 64 with scale                 F16, BF16, F8 weights, many columns, some levels
+                   */
     IG_ACT_BF16,  /* two bfloat16 planes, x ~ high + low               all but F32, many columns, level amx */
     IG_ACT_COUNT,
 } ig_act;
@@ -40,9 +42,10 @@ typedef struct ig_matmul {
     const void *act;   /* [n_cols] prepared columns, 64-byte aligned */
     size_t act_stride; /* bytes from one column to the next: act_bytes(form, n_in) or more */
     int n_cols;
-    float *out;        /* out[c * out_stride + r] */
-    size_t out_stride; /* floats */
-    void *scratch;     /* 64-byte aligned, scratch_bytes(n_in) bytes, one per thread */
+    float *out;             /* out[c * out_stride + r] */
+    size_t out_stride;      /* floats */
+    void *scratch;          /* 64-byte aligned, scratch_bytes(n_in) bytes, one per thread */
+    ig_block_scales scales; /* of IG_TYPE_F8_E4M3 */
 } ig_matmul;
 
 /* Rows [row_begin, row_end) of the product. */
@@ -132,7 +135,7 @@ typedef struct ig_kernels {
     ig_panels panels[IG_TYPE_COUNT];
     /* Bytes of scratch that gemm and panels need for rows of n_in elements, over all types. */
     size_t (*scratch_bytes)(int n_in);
-    /* One row of any type to floats (embedding rows; reference). */
+    /* One row of any type to floats (embedding rows; reference); of IG_TYPE_F8_E4M3 without its scales. */
     void (*dequantize[IG_TYPE_COUNT])(float *dst, const void *row, int n);
 
     /* What is not finite must stay so: norms of a row whose squares overflow are NaN, and relu of NaN or an infinity is

@@ -52,5 +52,6 @@ void ig_kernels_fill_matmul_avx512(ig_kernels *k) {
     k->gemm[IG_TYPE_F32] = ig_gemm_f32_avx512;
     k->gemv[IG_TYPE_F16] = ig_gemv_f16_avx512;
     k->gemv[IG_TYPE_BF16] = ig_gemv_bf16_avx512;
+    k->gemv[IG_TYPE_F8_E4M3] = ig_gemv_f8_e4m3_avx512;
     ig_kernels_fill_fixed_avx512(k);
 }

@@ -53,6 +53,7 @@ IG_DECLARE(gemm, f32)
 IG_DECLARE(gemv, f32)
 IG_DECLARE(gemv, f16)
 IG_DECLARE(gemv, bf16)
+IG_DECLARE(gemv, f8_e4m3)
 
 size_t ig_gemm_scratch_bytes_avx512(int n_in);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products with many columns of weights that are 16-bit floats, for the levels of x86, which differ in their vectors
- * and in how 16-bit numbers are multiplied: in fixed point (fixed.h), as that makes twice as many products as FMA. What
- * rounding weights to a group's scale adds is less than what keeping them as 16-bit floats has cost. A level includes
- * vectors_*.h first. All make the same bits.
+ * Products with many columns of weights that are 16-bit or 8-bit floats, for the levels of x86, which differ in their
+ * vectors and in how 16-bit numbers are multiplied: in fixed point (fixed.h), as that makes twice as many products as
+ * FMA. What rounding weights to a group's scale adds is less than what keeping them as 16-bit floats has cost. A level
+ * includes vectors_*.h first. All make the same bits.
  *
  * Rows are in the lanes. A panel of 16 rows is unpacked to scratch once and multiplied with all columns, TILE_COLS at a
  * time: for each group of elements [32 pairs][16 rows] of codes, then 16 scales.
@@ -12,6 +12,7 @@
 #define IG_KERNEL_MATMUL_FIXED_H
 
 #include "base/compiler.h"
+#include "base/half.h"
 #include "kernel/fixed.h"
 #include "kernel/parts.h"
 
@@ -29,57 +30,79 @@ enum {
 /* Pairs of 16-bit weights: each becomes a float. */
 typedef floats (*half_fn)(ints pairs);
 
+/* Weights as they are stored: those of one byte are 8-bit floats, which have scales of blocks. */
+typedef struct format {
+    int bytes;
+    half_fn low, high;
+} format;
+
 static inline floats low_f16(ints x) { return from_f16(x); }
 static inline floats high_f16(ints x) { return from_f16(shift_right_16(x)); }
 static inline floats low_bf16(ints x) { return lower_half(x); }
 static inline floats high_bf16(ints x) { return upper_half(x); }
 
-/* A group of WIDTH rows, n (1..64) elements at row[..]: to every ROWS-th pair of numbers from `step` on, and scales. */
-INLINE void unpack_group(int32_t *step, float *scales, const uint8_t *const row[WIDTH], int n, half_fn low,
-                         half_fn high) {
+static const format of_f16 = {2, low_f16, high_f16}, of_bf16 = {2, low_bf16, high_bf16}, of_f8 = {1, low_f16, high_f16};
+
+/* A group of WIDTH rows, n (1..64) elements at row[..]: to every ROWS-th pair of numbers from `step` on, and scales,
+ * times those that they have. */
+INLINE void unpack_group(int32_t *step, float *scales, const uint8_t *const row[WIDTH], int n, floats blocks,
+                         const format f) {
     uint16_t padded[WIDTH][IG_FIXED_GROUP];
     ints pairs[PAIRS];
     for (int i = 0; i < WIDTH; i++) {
-        const void *from = row[i];
+        const uint8_t *from = row[i];
         if (n < IG_FIXED_GROUP) {
             memset(padded[i], 0, sizeof padded[i]);
-            memcpy(padded[i], from, (size_t)n * sizeof(uint16_t));
-            from = padded[i];
+            from = memcpy(padded[i], from, (size_t)(n * f.bytes));
         }
-        for (int j = 0; j < PAIRS / WIDTH; j++) pairs[j * WIDTH + i] = load_any((const uint8_t *)from + 4 * WIDTH * j);
+        for (int j = 0; j < PAIRS / WIDTH; j++)
+            pairs[j * WIDTH + i] = f.bytes == 2 ? load_any(from + 4 * WIDTH * j) : from_f8(from + 2 * WIDTH * j);
     }
     for (int j = 0; j < PAIRS / WIDTH; j++) transpose(pairs + j * WIDTH);
     floats peak = all_floats(0), bad = peak; /* NaN where a weight is not finite */
     for (int i = 0; i < PAIRS; i++) {
-        floats a = low(pairs[i]), b = high(pairs[i]);
+        floats a = f.low(pairs[i]), b = f.high(pairs[i]);
         peak = larger(larger(magnitude(a), magnitude(b)), peak);
         bad = mul_add(a, all_floats(0), mul_add(b, all_floats(0), bad));
     }
     floats scale = add(mul(peak, all_floats(1.0f / IG_FIXED_PEAK)), bad);
     floats factor = quotient(all_floats(IG_FIXED_PEAK), larger(peak, all_floats(IG_FIXED_TINY)));
     for (int i = 0; i < PAIRS; i++) {
-        ints a = to_ints(mul(low(pairs[i]), factor)), b = to_ints(mul(high(pairs[i]), factor));
+        ints a = to_ints(mul(f.low(pairs[i]), factor)), b = to_ints(mul(f.high(pairs[i]), factor));
         store_ints(step + i * ROWS, pairs_of(a, b));
     }
-    store_floats(scales, scale);
+    store_floats(scales, f.bytes == 1 ? mul(scale, blocks) : scale);
+}
+
+/* Of the blocks that rows r + first .. of n_rows from r on have at element `at`, as below. */
+INLINE floats block_scales(const ig_matmul *m, int r, int first, int n_rows, int at) {
+    _Alignas(64) float scale[WIDTH];
+    for (int i = 0; i < WIDTH; i++) {
+        const float *s = ig_scales_of_row(&m->scales, r + ig_min_int(first + i, n_rows - 1));
+        scale[i] = IG_F8_UNIT * (s ? s[at / m->scales.n_cols] : 1);
+    }
+    return load_floats(scale);
 }
 
 /* Rows [r, r + n_rows) of the product to a panel; the last of them stands for those that are missing. */
-INLINE void unpack(int32_t *panel, const ig_matmul *m, int r, int n_rows, half_fn low, half_fn high) {
+INLINE void unpack(int32_t *panel, const ig_matmul *m, int r, int n_rows, const format f) {
+    const int width = ig_scales_width(&m->scales, m->n_in);
     for (int v = 0; v < VECTORS; v++) {
         const uint8_t *row[WIDTH];
         for (int i = 0; i < WIDTH; i++)
             row[i] = (const uint8_t *)m->w + (size_t)(r + ig_min_int(WIDTH * v + i, n_rows - 1)) * m->row_bytes;
         int32_t *step = panel + WIDTH * v;
+        floats blocks = all_floats(1);
         for (int at = 0; at < m->n_in; at += IG_FIXED_GROUP, step += STEP) {
             /* of each row the lines after next: 16 streams are too many for the processor to see */
             for (int i = 0; i < WIDTH; i++) {
-                fetch_line(row[i] + 4 * IG_FIXED_GROUP);
-                fetch_line(row[i] + 4 * IG_FIXED_GROUP + 64);
+                fetch_line(row[i] + 2 * f.bytes * IG_FIXED_GROUP);
+                if (f.bytes == 2) fetch_line(row[i] + 4 * IG_FIXED_GROUP + 64);
             }
+            if (f.bytes == 1 && at % width == 0) blocks = block_scales(m, r, WIDTH * v, n_rows, at);
             unpack_group(step, (float *)(void *)(step + PAIRS * ROWS), row, ig_min_int(m->n_in - at, IG_FIXED_GROUP),
-                         low, high);
-            for (int i = 0; i < WIDTH; i++) row[i] += IG_FIXED_GROUP * sizeof(uint16_t);
+                         blocks, f);
+            for (int i = 0; i < WIDTH; i++) row[i] += f.bytes * IG_FIXED_GROUP;
         }
     }
 }
@@ -141,11 +164,10 @@ INLINE void tile(const int32_t *panel, const ig_matmul *m, int r, int n_rows, in
     }
 }
 
-INLINE void multiply(const ig_matmul *m, int row_begin, int row_end, half_fn low, half_fn high,
-                     add_pairs_fn sum_pairs) {
+INLINE void multiply(const ig_matmul *m, int row_begin, int row_end, const format f, add_pairs_fn sum_pairs) {
     for (int r = row_begin; r < row_end; r += ROWS) {
         int n_rows = ig_min_int(row_end - r, ROWS);
-        unpack(m->scratch, m, r, n_rows, low, high);
+        unpack(m->scratch, m, r, n_rows, f);
         for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
             int left = m->n_cols - c;
             if (left >= TILE_COLS)
@@ -161,13 +183,16 @@ INLINE void multiply(const ig_matmul *m, int row_begin, int row_end, half_fn low
 }
 
 /* The functions of a level. */
-#define FIXED_FUNCTIONS(level, add_pairs)                                           \
-    static void gemm_f16_##level(const ig_matmul *m, int row_begin, int row_end) {  \
-        multiply(m, row_begin, row_end, low_f16, high_f16, add_pairs);              \
-    }                                                                               \
-    static void gemm_bf16_##level(const ig_matmul *m, int row_begin, int row_end) { \
-        multiply(m, row_begin, row_end, low_bf16, high_bf16, add_pairs);            \
+#define FIXED_FUNCTION(type, level, add_pairs)                                          \
+    static void gemm_##type##_##level(const ig_matmul *m, int row_begin, int row_end) { \
+        multiply(m, row_begin, row_end, of_##type, add_pairs);                          \
     }
-#define SET_FIXED(k, level) (k)->gemm[IG_TYPE_F16] = gemm_f16_##level, (k)->gemm[IG_TYPE_BF16] = gemm_bf16_##level
+#define FIXED_FUNCTIONS(level, add_pairs)  \
+    FIXED_FUNCTION(f16, level, add_pairs)  \
+    FIXED_FUNCTION(bf16, level, add_pairs) \
+    FIXED_FUNCTION(f8, level, add_pairs)
+#define SET_FIXED(k, level)                                                                 \
+    (k)->gemm[IG_TYPE_F16] = gemm_f16_##level, (k)->gemm[IG_TYPE_BF16] = gemm_bf16_##level, \
+    (k)->gemm[IG_TYPE_F8_E4M3] = gemm_f8_##level
 
 #endif

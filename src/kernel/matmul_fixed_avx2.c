@@ -48,6 +48,6 @@ FIXED_FUNCTIONS(avx2, add_pairs)
 
 void ig_kernels_fill_fixed_avx2(ig_kernels *k) {
     k->act_prepare[IG_ACT_FIXED] = act_prepare_fixed;
-    k->many_act[IG_TYPE_F16] = k->many_act[IG_TYPE_BF16] = IG_ACT_FIXED;
+    k->many_act[IG_TYPE_F16] = k->many_act[IG_TYPE_BF16] = k->many_act[IG_TYPE_F8_E4M3] = IG_ACT_FIXED;
     SET_FIXED(k, avx2);
 }

@@ -9,6 +9,7 @@
  * instructions per 64 weights, and four rows run side by side to hide its latency and to
  * share what depends on the column alone.
  */
+#include "base/half.h"
 #include "kernel/matmul_avx512.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
@@ -23,6 +24,7 @@ typedef struct rows {
     const uint8_t *w[MAX_ROWS];
     const char *act; /* of the first column */
     float *out;      /* of the first row and column */
+    int row;         /* the first one's number */
 } rows;
 
 /* The rows of a tile are one run of bytes, but it is read as several short streams, which the
@@ -205,11 +207,75 @@ INLINE void tile_floats(const ig_matmul *m, rows t, const int n_rows, const int 
     put_sums(m, &t, acc, n_rows, n_cols);
 }
 
+/* ---- 8-bit floats --------------------------------------------------------------- */
+
+/* Of a tile: sums of the block of columns that is multiplied, and of each row the largest code without its sign, by
+ * which a NaN is found. */
+typedef struct sums_f8 {
+    __m512 sum[MAX_ROWS][MAX_COLS][2];
+    __m256i most[MAX_ROWS];
+} sums_f8;
+
+/* 32 elements from i on, but those of `mask` alone. */
+INLINE void step_f8(sums_f8 *s, const ig_matmul *m, const rows *t, int i, __mmask32 mask, const int n_rows,
+                    const int n_cols) {
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) {
+        __m256i codes = mask == UINT32_MAX ? _mm256_loadu_si256((const void *)(t->w[r] + i))
+                                           : _mm256_maskz_loadu_epi8(mask, t->w[r] + i);
+        __m512i halves = finite_f8(codes);
+        s->most[r] = _mm256_max_epu8(s->most[r], _mm256_and_si256(codes, _mm256_set1_epi8(IG_F8_NAN)));
+        __m512 w[] = {_mm512_cvtph_ps(_mm512_castsi512_si256(halves)),
+                      _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1))};
+#pragma GCC unroll 4
+        for (int c = 0; c < n_cols; c++) {
+            const float *x = (const float *)(const void *)(t->act + (size_t)c * m->act_stride) + i;
+            s->sum[r][c][0] = _mm512_fmadd_ps(w[0], _mm512_load_ps(x), s->sum[r][c][0]);
+            /* columns end with the last 16 */
+            if (mask >> 16) s->sum[r][c][1] = _mm512_fmadd_ps(w[1], _mm512_load_ps(x + 16), s->sum[r][c][1]);
+        }
+    }
+}
+
+INLINE void tile_f8(const ig_matmul *m, rows t, const int n_rows, const int n_cols, const float unit) {
+    __m512 acc[MAX_ROWS][MAX_COLS];
+    sums_f8 s;
+    const int width = ig_scales_width(&m->scales, m->n_in);
+    const uint8_t *next = fetch_from(m, t.w[0], n_rows);
+    set_zero(acc, n_rows, n_cols);
+    for (int r = 0; r < n_rows; r++) s.most[r] = _mm256_setzero_si256();
+    for (int b = 0, i = 0; i < m->n_in; b++) {
+        const int end = ig_min_int(i + width, m->n_in);
+        for (int r = 0; r < n_rows; r++)
+            for (int c = 0; c < n_cols; c++) s.sum[r][c][0] = s.sum[r][c][1] = _mm512_setzero_ps();
+        for (; i + 32 <= end; i += 32) {
+            fetch_tile(&next, 32 * n_rows);
+            step_f8(&s, m, &t, i, UINT32_MAX, n_rows, n_cols);
+        }
+        if (i < end) step_f8(&s, m, &t, i, (1u << (end - i)) - 1, n_rows, n_cols);
+        i = end;
+#pragma GCC unroll 4
+        for (int r = 0; r < n_rows; r++) {
+            const float *scales = ig_scales_of_row(&m->scales, t.row + r);
+            __m512 scale = _mm512_set1_ps(unit * (scales ? scales[b] : 1));
+#pragma GCC unroll 4
+            for (int c = 0; c < n_cols; c++)
+                acc[r][c] = _mm512_fmadd_ps(scale, _mm512_add_ps(s.sum[r][c][0], s.sum[r][c][1]), acc[r][c]);
+        }
+    }
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++)
+            if (_mm256_movemask_epi8(_mm256_cmpeq_epi8(s.most[r], _mm256_set1_epi8(IG_F8_NAN))))
+                acc[r][c] = _mm512_set1_ps(NAN);
+    put_sums(m, &t, acc, n_rows, n_cols);
+}
+
 /* ---- all rows and columns ------------------------------------------------------ */
 
 static rows tile_at(const ig_matmul *m, int r, int n_rows, int c) {
     rows t = {.act = (const char *)m->act + (size_t)c * m->act_stride,
-              .out = m->out + (size_t)c * m->out_stride + (size_t)r};
+              .out = m->out + (size_t)c * m->out_stride + (size_t)r,
+              .row = r};
     for (int i = 0; i < n_rows; i++) t.w[i] = (const uint8_t *)m->w + (size_t)(r + i) * m->row_bytes;
     return t;
 }
@@ -275,3 +341,4 @@ GEMV(iq3_s, tile_supers, AT_ONCE(iq3_s), 110)
 GEMV(f32, tile_floats, load_f32, 4)
 GEMV(f16, tile_floats, load_f16, 2)
 GEMV(bf16, tile_floats, load_bf16, 2)
+GEMV(f8_e4m3, tile_f8, IG_F8_UNIT)

@@ -334,16 +334,21 @@ QUANTISED(tq2_0, 256, 66)
 
 static float element_f32(const uint8_t *p) { return ig_bits_f32(ig_read_u32(p)); }
 static float element_bf16(const uint8_t *p) { return ig_bf16_f32((uint16_t)(p[0] | p[1] << 8)); }
+static float element_f8_e4m3(const uint8_t *p) { return ig_f8_f32(p[0]); }
 
 typedef float (*element_fn)(const uint8_t *p);
 
 static inline void matmul_floats(const ig_matmul *m, int row_begin, int row_end, element_fn element, size_t bytes) {
     for (int r = row_begin; r < row_end; r++) {
         const uint8_t *row = (const uint8_t *)m->w + (size_t)r * m->row_bytes;
+        const float *scales = ig_scales_of_row(&m->scales, r);
         for (int c = 0; c < m->n_cols; c++) {
             const float *x = (const float *)(const void *)((const char *)m->act + (size_t)c * m->act_stride);
             float sum[4] = {0};
-            for (int i = 0; i < m->n_in; i++) sum[i % 4] += element(row + (size_t)i * bytes) * x[i];
+            for (int i = 0; i < m->n_in; i++) {
+                float w = element(row + (size_t)i * bytes) * (scales ? scales[i / m->scales.n_cols] : 1);
+                sum[i % 4] += w * x[i];
+            }
             m->out[(size_t)c * m->out_stride + (size_t)r] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
         }
     }
@@ -359,6 +364,7 @@ static inline void matmul_floats(const ig_matmul *m, int row_begin, int row_end,
 FLOATS(f32, element_f32, 4)
 FLOATS(f16, read_f16, 2)
 FLOATS(bf16, element_bf16, 2)
+FLOATS(f8_e4m3, element_f8_e4m3, 1)
 
 /* ---- table ----------------------------------------------------------------- */
 
@@ -382,6 +388,7 @@ void ig_kernels_fill_matmul_scalar(ig_kernels *k) {
     set_type(k, IG_TYPE_F32, matmul_f32, dequantize_f32);
     set_type(k, IG_TYPE_F16, matmul_f16, dequantize_f16);
     set_type(k, IG_TYPE_BF16, matmul_bf16, dequantize_bf16);
+    set_type(k, IG_TYPE_F8_E4M3, matmul_f8_e4m3, dequantize_f8_e4m3);
     set_type(k, IG_TYPE_Q4_0, matmul_q4_0, dequantize_q4_0);
     set_type(k, IG_TYPE_Q4_1, matmul_q4_1, dequantize_q4_1);
     set_type(k, IG_TYPE_Q5_0, matmul_q5_0, dequantize_q5_0);

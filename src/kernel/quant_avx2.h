@@ -316,6 +316,20 @@ static inline __m256 load_bf16(const uint8_t *p, int n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_words(p, n)), 16));
 }
 
+/* ---- 8-bit floats --------------------------------------------------------------- */
+
+/* 16 in E4M3 as 16-bit floats, 1 / IG_F8_UNIT of them; NaN becomes a number. */
+static inline __m256i finite_f8(__m128i codes) {
+    return _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7), _mm256_set1_epi16((short)0xbfff));
+}
+
+/* The first n of 16 codes; the rest are zero. */
+static inline __m128i load_first16(const uint8_t *p, int n) {
+    uint8_t tail[16] = {0};
+    if (n < 16) p = memcpy(tail, p, (size_t)n);
+    return _mm_loadu_si128((const void *)p);
+}
+
 /* ---- sums ------------------------------------------------------------------------- */
 
 static inline float sum8(__m256 v) {

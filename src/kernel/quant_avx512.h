@@ -450,6 +450,13 @@ static inline super load8_q5_1(const uint8_t *p) {
     return w;
 }
 
+/* ---- 8-bit floats --------------------------------------------------------------- */
+
+/* 32 in E4M3 as 16-bit floats, 1 / IG_F8_UNIT of them; NaN becomes a number. */
+static inline __m512i finite_f8(__m256i codes) {
+    return _mm512_and_si512(_mm512_slli_epi16(_mm512_cvtepi8_epi16(codes), 7), _mm512_set1_epi16((short)0xbfff));
+}
+
 /* ---- 16 floats ---------------------------------------------------------------- */
 
 static inline __m512 load_f32(const void *p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }

@@ -50,6 +50,12 @@ INLINE floats from_f16(ints x) {
     x = _mm256_packus_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0xffff)), x);
     return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(x, 0x08)));
 }
+/* 2 WIDTH numbers in E4M3, at any address, as 16-bit floats of the same bits (ig_f8_bits()). */
+INLINE ints from_f8(const uint8_t *p) {
+    __m256i v = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)), 7);
+    __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(v, _mm256_set1_epi16(0x3f80)), _mm256_set1_epi16(0x3f80));
+    return _mm256_or_si256(_mm256_and_si256(v, _mm256_set1_epi16((short)0xbfff)), nan);
+}
 INLINE ints shift_right_16(ints x) { return _mm256_srli_epi32(x, 16); }
 INLINE floats magnitude(floats x) {
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff)));

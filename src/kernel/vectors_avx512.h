@@ -47,6 +47,13 @@ INLINE floats upper_half(ints x) {
 INLINE floats lower_half(ints x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
 /* The lower 16 bits of each lane as a 16-bit float. */
 INLINE floats from_f16(ints x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
+/* 2 WIDTH numbers in E4M3, at any address, as 16-bit floats of the same bits (ig_f8_bits()). */
+INLINE ints from_f8(const uint8_t *p) {
+    __m512i v = _mm512_slli_epi16(_mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)p)), 7);
+    const __m512i most = _mm512_set1_epi16(0x3f80);
+    __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(v, most), most);
+    return _mm512_mask_set1_epi16(_mm512_and_si512(v, _mm512_set1_epi16((short)0xbfff)), nan, -1);
+}
 INLINE ints shift_right_16(ints x) { return _mm512_srli_epi32(x, 16); }
 INLINE floats magnitude(floats x) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));

@@ -116,6 +116,48 @@ const float *ig_bind_part_vector(ig_binder *b, const char *part, int layer, cons
     return ig_bind_vector(b, ig_bind_name(b, part, layer, suffix).text, n, required);
 }
 
+/* The tensor of scales of the FP8 matrices of this name: "weight_scale_inv" by the format of DeepSeek's files, or
+ * "weight_scale", beside "weight". */
+static const ig_tensor *find_scales(ig_binder *b, const char *name) {
+    static const char *const ends[] = {"_scale_inv", "_scale"};
+    ig_tensor_name scales;
+    for (size_t i = 0; i < IG_COUNT(ends); i++) {
+        snprintf(scales.text, sizeof scales.text, "%.140s%s", name, ends[i]);
+        const ig_tensor *t = ig_bind_find(b, scales.text);
+        if (t) return t;
+    }
+    if (!b->status)
+        b->status =
+            ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' is missing, the scales of '%s'", b->path, scales.text, name);
+    return NULL;
+}
+
+/* Of a matrix in FP8: one scale for all of it, for each row, or for each of the blocks that the configuration states.
+ */
+static ig_block_scales bind_block_scales(ig_binder *b, const char *name, int n_out, int n_in) {
+    const ig_tensor *t = find_scales(b, name);
+    ig_block_scales s = {.n_rows = n_out, .n_cols = n_in, .n_across = 1};
+    if (!t) return s;
+    uint64_t n_numbers = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    if (n_numbers == (uint64_t)n_out) {
+        s.n_rows = 1;
+    } else if (n_numbers > 1 && b->c->fp8_block_rows) {
+        s.n_rows = b->c->fp8_block_rows;
+        s.n_cols = b->c->fp8_block_cols;
+        s.n_across = (n_in + s.n_cols - 1) / s.n_cols;
+    }
+    if (n_numbers != (uint64_t)((n_out + s.n_rows - 1) / s.n_rows) * (uint64_t)s.n_across && !b->status)
+        b->status =
+            ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%.120s' has shape %s, which is not that of scales of '%s'",
+                    b->path, t->name, shape_text(t->n_dims, t->dims).text, name);
+    s.s = ig_bind_floats(b, t->name, t->n_dims, t->dims, n_numbers, 1, false, true);
+    for (uint64_t i = 0; s.s && i < n_numbers; i++)
+        if (!(s.s[i] >= 0) && !b->status)
+            b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%.120s' holds a scale of %g", b->path, t->name,
+                                (double)s.s[i]);
+    return s;
+}
+
 ig_matrix ig_bind_first(ig_binder *b, const char *name, int n_dims, int n, int n_out, int n_in) {
     const uint64_t dims[] = {(uint64_t)n_in, (uint64_t)n_out, (uint64_t)n};
     ig_matrix m = {0};
@@ -123,11 +165,21 @@ ig_matrix ig_bind_first(ig_binder *b, const char *name, int n_dims, int n, int n
     if (!t) return m;
     m = (ig_matrix){.w = t->data, .n_out = n_out, .n_in = n_in, .type = t->type};
     m.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)t->type), (size_t)n_in);
+    if (m.type != IG_TYPE_F8_E4M3) return m;
+    if (n > 1)
+        b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type F8_E4M3 and holds %d matrices",
+                            b->path, name, n);
+    else
+        m.block_scales = bind_block_scales(b, name, n_out, n_in);
     return m;
 }
 
 ig_matrix ig_bind_table(ig_binder *b, const char *name, int n_out, int n_in) {
-    return ig_bind_first(b, name, 2, 1, n_out, n_in);
+    ig_matrix m = ig_bind_first(b, name, 2, 1, n_out, n_in);
+    if (m.type == IG_TYPE_F8_E4M3 && !b->status)
+        b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type F8_E4M3, which a table must not be",
+                            b->path, name);
+    return m;
 }
 
 const float *ig_bind_factors(ig_binder *b, const char *name, int n) {
@@ -219,7 +271,7 @@ const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n
 /* ---- matrices ----------------------------------------------------------------------------------- */
 
 ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in) {
-    ig_matrix m = ig_bind_table(b, name, n_out, n_in);
+    ig_matrix m = ig_bind_first(b, name, 2, 1, n_out, n_in);
     m.scale = ig_bind_factors(b, name, 1);
     m.low_rank = ig_bind_low_rank(b, name, 1, n_out, n_in);
     return m;
@@ -228,6 +280,7 @@ ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in) {
 ig_matrix ig_bind_rows(ig_matrix m, int first, int n) {
     if (m.w) m.w = (const uint8_t *)m.w + (size_t)first * m.row_bytes;
     m.low_rank_row += first;
+    m.block_scales.first += first;
     m.n_out = n;
     return m;
 }

@@ -45,9 +45,9 @@ const float *ig_bind_vectors(ig_binder *b, const char *name, int n_dims, int n_v
 const float *ig_bind_vector(ig_binder *b, const char *name, int n, bool required);
 const float *ig_bind_part_vector(ig_binder *b, const char *part, int layer, const char *suffix, int n, bool required);
 /* The first of n matrices without bias, of n_out rows each, one below the other; a tensor of one has no dimension for
- * their number. */
+ * their number. With the scales of its blocks, if it is in FP8. */
 ig_matrix ig_bind_first(ig_binder *b, const char *name, int n_dims, int n, int n_out, int n_in);
-/* A matrix of which rows are read: no bias and no factor. */
+/* A matrix of which rows are read: no bias, no factor, and not in FP8. */
 ig_matrix ig_bind_table(ig_binder *b, const char *name, int n_out, int n_in);
 /* What the n matrices of this name are to be multiplied by, if the file says so: GGUF files with weights in NVFP4 have
  * a tensor "....scale" for "....weight". */

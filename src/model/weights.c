@@ -13,6 +13,8 @@
 
 #include "base/compiler.h"
 #include "base/error.h"
+#include "base/half.h"
+#include "kernel/kernel.h"
 #include "model/weight_binder.h"
 
 /* One for all tokens. */
@@ -231,6 +233,26 @@ static void bind_recurrence(ig_binder *b, ig_layer *l, int i) {
     r->w.decay_bias = ig_bind_part_vector(b, b->names.decay_bias, i, "", s->n_value_heads, true);
 }
 
+/* A matrix in FP8 as one of 16-bit floats, whose rows and columns can be turned: what rounding to these changes is 32
+ * times less than what the 8 bits have cost. */
+static ig_matrix widen(ig_binder *b, const ig_matrix *from) {
+    const ig_kernels *k = ig_kernels_get(IG_CPU_SCALAR);
+    ig_matrix m = {.n_out = from->n_out, .n_in = from->n_in, .type = IG_TYPE_BF16};
+    m.row_bytes = ig_type_row_bytes(ig_type_get(m.type), (size_t)m.n_in);
+    uint16_t *to = ig_arena_take(&b->w->owned, ig_matrix_bytes(&m));
+    m.w = to;
+    for (int r = 0; to && r < m.n_out; r++) {
+        const uint8_t *row = (const uint8_t *)from->w + (size_t)r * from->row_bytes;
+        for (int i = 0; i < m.n_in; i++) {
+            float w;
+            k->dequantize[from->type](&w, row + i, 1);
+            ig_scale_codes(&w, &from->block_scales, r, i, 1);
+            *to++ = ig_f32_bf16(w);
+        }
+    }
+    return m;
+}
+
 /* Keys of the latent, as a file has them, [n_heads][key_dim and others][kv_rank], to [n_heads][kv_rank][key_dim]. */
 static void turn_keys(uint8_t *to, const ig_matrix *from, const ig_config *c) {
     size_t of_head = (size_t)(from->n_out / c->n_heads), rank = (size_t)c->latent.kv_rank,
@@ -247,8 +269,9 @@ static void bind_keys_and_values(ig_binder *b, ig_latent *l, int i) {
     const ig_config *c = b->c;
     int n = c->n_heads * (c->latent.key_dim + c->latent.value_dim);
     ig_tensor_name name = ig_bind_name(b, b->names.keys_values_up, i, ".weight");
-    l->value_up = ig_bind_table(b, name.text, n, c->latent.kv_rank);
+    l->value_up = ig_bind_first(b, name.text, 2, 1, n, c->latent.kv_rank);
     if (b->status) return;
+    if (l->value_up.type == IG_TYPE_F8_E4M3) l->value_up = widen(b, &l->value_up);
     if (ig_type_get(l->value_up.type)->block > 1) {
         b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
                             b->path, name.text, ig_type_get(l->value_up.type)->name);
@@ -434,8 +457,16 @@ static bool ends_with(const char *name, const char *end) {
     return length > n && strcmp(name + length - n, end) == 0;
 }
 
+/* What activations, keys and values are to be divided by where they are in 4 or 8 bits, too. */
+static bool is_of_activations(const char *name) {
+    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale"};
+    for (size_t i = 0; i < IG_COUNT(ends); i++)
+        if (ends_with(name, ends[i])) return true;
+    return false;
+}
+
 /* Tensors that may be left over: layers that guess tokens ahead, what sees pictures, buffers that old checkpoints hold,
- * copies of a tied embedding, and what activations are to be divided by where they are in 4 bits, too. */
+ * copies of a tied embedding, and scales that nothing here needs. */
 static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
     size_t n_prefix = strlen(b->names.prefix);
     bool is_prefixed = strncmp(t->name, b->names.prefix, n_prefix) == 0;
@@ -448,7 +479,7 @@ static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
     if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
-    if (ends_with(t->name, ".rotary_emb.inv_freq")) return true;
+    if (ends_with(t->name, ".rotary_emb.inv_freq") || is_of_activations(t->name)) return true;
     return b->w->is_tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&
            t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
 }

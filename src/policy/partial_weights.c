@@ -56,8 +56,11 @@ void ig_partial_weights_make(ig_partial_weights *w, int layer, int l, int head, 
     for (int begin = 0; begin < w->n_in; begin += FOLD) {
         int n = w->n_in - begin < FOLD ? w->n_in - begin : FOLD;
         size_t offset = whole->row_bytes * (size_t)begin / (size_t)w->n_in;
-        for (size_t i = 0; i < d; i++)
-            s->kernels->dequantize[whole->type](tile + i * (size_t)n, rows + i * whole->row_bytes + offset, n);
+        for (size_t i = 0; i < d; i++) {
+            float *row = tile + i * (size_t)n;
+            s->kernels->dequantize[whole->type](row, rows + i * whole->row_bytes + offset, n);
+            ig_scale_codes(row, &whole->block_scales, head * (int)d + (int)i, begin, n);
+        }
         for (int c = 0; c < w->n_columns; c++) {
             combine(sum, s, layer, head, columns[c], tile, n);
             s->kernels->f32_to_f16(made + (size_t)c * (size_t)w->n_in + begin, sum, n);

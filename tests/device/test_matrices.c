@@ -42,6 +42,7 @@ static void expect_rounded_products(const both *y, const ig_matrix *m, const bot
     for (int o = 0; o < m->n_out; o++) {
         ig_kernels_get(IG_CPU_SCALAR)
             ->dequantize[m->type](w, (const uint8_t *)m->w + (size_t)o * m->row_bytes, m->n_in);
+        ig_scale_codes(w, &m->block_scales, o, 0, m->n_in);
         for (int r = 0; r < n_rows; r++) {
             double sum = 0;
             for (int i = 0; i < m->n_in; i++)
@@ -190,6 +191,7 @@ static void products_of_heads(void **state) {
     (void)state;
     for (int t = 0; t < N_TYPES; t++)
         for (int few = 0; few < 2; few++) {
+            if (types[t].type == IG_TYPE_F8_E4M3) continue; /* has scales */
             ig_matrix m = make_matrix(t, HEADS * OF_HEAD, IN, NULL);
             both x = make_both(8 + ROWS * HEADS * (IN + 16), 1), y = make_both(ROWS * HEADS * (N + BETWEEN), 1);
             ig_head_product p = {.m = &m,

@@ -164,8 +164,8 @@ static void check_decode_bytes(const ig_model *model) {
         if (strstr(t.name, "embed_tokens.weight") || strstr(t.name, "embeddings.weight") ||
             !strcmp(t.name, "token_embd.weight"))
             embedding = t.bytes;
-        if (strstr(t.name, ".experts.") || strstr(t.name, "moe.input_linear") || strstr(t.name, "moe.output_linear") ||
-            strstr(t.name, "_exps.weight"))
+        if ((strstr(t.name, ".experts.") && !strstr(t.name, "_scale")) || strstr(t.name, "moe.input_linear") ||
+            strstr(t.name, "moe.output_linear") || strstr(t.name, "_exps.weight"))
             experts += t.bytes;
         has_head |= !strcmp(t.name, "lm_head.weight") || !strcmp(t.name, "output.weight");
     }
@@ -361,6 +361,10 @@ int main(void) {
         MODEL("hunyuan-moe"),
         MODEL("muse-glimmer"),
         MODEL("youtu"),
+        MODEL("qwen3-fp8"),
+        MODEL("phi3-fp8"),
+        MODEL("ministral3-fp8"),
+        MODEL("deepseek3-fp8"),
         MODEL("cohere2"),
         MODEL("cohere2-moe"),
         MODEL("exaone4"),

@@ -45,6 +45,26 @@ double get_scale(const type_case *t, const uint8_t *p, int i) {
     return (double)ig_f16_f32(h);
 }
 
+/* Every code but NaN; the largest, 0, or the subnormal ones. */
+static void put_f8(check *c, uint8_t *w, weight_shape shape) {
+    uint8_t any = (uint8_t)ig_random_u64(&c->rng);
+    if ((any & IG_F8_NAN) == IG_F8_NAN) any ^= 1;
+    *w = shape == WEIGHT_ALL_ONES ? 0x7e : shape == WEIGHT_ALL_ZEROS ? 0 : shape == WEIGHT_TINY ? any & 0x87 : any;
+}
+
+/* Blocks of 3 rows and 128 columns, in the middle of which the first row stands, or of a row, or the whole. */
+static void put_scales_of_blocks(check *c, problem *p) {
+    static const int heights[] = {3, 1, 1 << 20};
+    int kind = check_int(c, 0, 2);
+    ig_block_scales b = {.first = kind == 2 ? 0 : 2, .n_rows = heights[kind], .n_cols = kind ? p->n_in : 128};
+    b.n_across = (p->n_in + b.n_cols - 1) / b.n_cols;
+    size_t n = (size_t)((p->n_out + b.first + b.n_rows - 1) / b.n_rows) * (size_t)b.n_across;
+    p->scales = check_buffer(n * sizeof *p->scales, 4);
+    for (size_t i = 0; i < n; i++) p->scales[i] = (float)check_normal(c) * 1e-3f;
+    b.s = p->scales;
+    p->m.scales = b;
+}
+
 static void fill_floats(check *c, ig_type type, uint8_t *w, size_t n, weight_shape shape) {
     for (size_t i = 0; i < n; i++) {
         float v = (float)check_normal(c) * 0.05f;
@@ -53,6 +73,8 @@ static void fill_floats(check *c, ig_type type, uint8_t *w, size_t n, weight_sha
         if (shape == WEIGHT_TINY) v *= 1e-5f;
         if (type == IG_TYPE_F32)
             memcpy(w + 4 * i, &v, 4);
+        else if (type == IG_TYPE_F8_E4M3)
+            put_f8(c, w + i, shape);
         else
             put_u16(w + 2 * i, type == IG_TYPE_F16 ? ig_f32_f16(v) : ig_f32_bf16(v));
     }
@@ -99,7 +121,8 @@ void problem_init(check *c, problem *p, const type_case *t, int n_in, int n_out,
     p->out_stride = (size_t)n_out + 3;
     p->out = check_buffer(p->out_stride * (size_t)n_cols * sizeof(float), 4);
     p->scratch = check_buffer(c->k->scratch_bytes(n_in), 0);
-    p->m = (ig_matmul){p->w, row_bytes, n_in, p->act, p->act_stride, n_cols, p->out, p->out_stride, p->scratch};
+    p->m = (ig_matmul){p->w, row_bytes, n_in, p->act, p->act_stride, n_cols, p->out, p->out_stride, p->scratch, {0}};
+    if (t->type == IG_TYPE_F8_E4M3 && check_int(c, 0, 4)) put_scales_of_blocks(c, p);
     p->many = p->m;
     ig_act many = c->k->many_act[t->type];
     if (many == p->form) return;
@@ -143,4 +166,5 @@ void problem_deinit(problem *p) {
     check_buffer_free(p->many_act);
     check_buffer_free(p->out);
     check_buffer_free(p->scratch);
+    check_buffer_free(p->scales);
 }

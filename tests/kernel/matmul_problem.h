@@ -39,6 +39,7 @@ typedef struct problem {
     float *out; /* guarded, off the alignment by 4 bytes */
     char *scratch;
     ig_matmul m, many;  /* for gemv and for gemm, which may want columns of another form */
+    float *scales;      /* of blocks of codes in F8_E4M3 */
     char *many_act;     /* NULL: those of m */
     size_t panel_bytes; /* 0: not in panels */
     char *panels;       /* [ceil(n_out / 16)] */

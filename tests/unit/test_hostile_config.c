@@ -48,6 +48,9 @@ static void make_text(ig_buffer *b, const char *family, const char *key, const c
 #define DEEPSEEK(rank, key, rotating, value)                                                                         \
     "\"kv_lora_rank\":" rank ",\"qk_nope_head_dim\":" key ",\"qk_rope_head_dim\":" rotating ",\"v_head_dim\":" value \
     ",\"first_k_dense_replace\":1,\"n_routed_experts\":16"
+#define FP8(blocks) "{\"quant_method\":\"fp8\",\"weight_block_size\":" blocks "}"
+#define GROUP(weights) \
+    "{\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"group_0\":{\"weights\":" weights "}}}"
 #define YARN(rest) "{\"rope_type\":\"yarn\"" rest "}"
 
 static const struct {
@@ -60,6 +63,20 @@ static const struct {
     {"gemma9", "x", NULL, IG_E_UNSUPPORTED, "'gemma9' is not supported"},
     {"", "x", NULL, IG_E_UNSUPPORTED, "'model_type' ''"},
     {"llama", "quantization_config", "{\"quant_method\":\"gptq\"}", IG_E_UNSUPPORTED, "'quantization_config'"},
+    {"llama", "quantization_config", "{}", IG_E_UNSUPPORTED, "'quantization_config'"},
+    {"llama", "quantization_config", "7", IG_E_UNSUPPORTED, "'quantization_config'"},
+    {"llama", "quantization_config", "{\"quant_method\":8}", IG_E_FORMAT, "'quant_method' must be a string"},
+    {"llama", "quantization_config", "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}", IG_E_UNSUPPORTED,
+     "'quantization_config'"},
+    {"llama", "quantization_config", FP8("8"), IG_E_FORMAT, "'weight_block_size' must be"},
+    {"llama", "quantization_config", FP8("[128]"), IG_E_FORMAT, "'weight_block_size' must be"},
+    {"llama", "quantization_config", FP8("[0,128]"), IG_E_FORMAT, "'weight_block_size' must be"},
+    {"llama", "quantization_config", FP8("[128,1.5]"), IG_E_FORMAT, "'weight_block_size' must be"},
+    {"llama", "quantization_config", FP8("[128,100]"), IG_E_FORMAT, "'weight_block_size' must be"},
+    {"llama", "quantization_config", FP8("[128,1e300]"), IG_E_FORMAT, "'weight_block_size' must be"},
+    {"llama", "quantization_config", GROUP("{\"num_bits\":4,\"type\":\"int\"}"), IG_E_UNSUPPORTED, "'config_groups'"},
+    {"llama", "quantization_config", GROUP("{\"num_bits\":8,\"type\":\"int\"}"), IG_E_UNSUPPORTED, "'config_groups'"},
+    {"llama", "quantization_config", GROUP("null"), IG_E_FORMAT, "'num_bits'"},
     {"qwen3", "num_experts", "128", IG_E_UNSUPPORTED, "'num_experts'"},
     {"llama", "num_local_experts", "8", IG_E_UNSUPPORTED, "'num_local_experts'"},
     {"llama", "final_logit_softcapping", "30.0", IG_E_UNSUPPORTED, "'final_logit_softcapping'"},

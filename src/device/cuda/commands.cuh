@@ -15,7 +15,7 @@
 
 #include "device/cuda/cuda.cuh"
 
-enum { IG_QUEUES = 2, IG_COMMAND_ARGS = 8, IG_COMMAND_BYTES = 320 };
+enum { IG_QUEUES = 2, IG_COMMAND_ARGS = 8, IG_COMMAND_BYTES = 416 };
 
 typedef enum ig_command_kind {
     IG_COMMAND_LAUNCH, /* `kernel` with `args`, which point to `values` */

@@ -19,9 +19,7 @@ extern "C" {
 
 /* ---- matmul.cu, matmul_many.cu ---- */
 
-static inline bool ig_cuda_has_codes(const ig_matrix *m) {
-    return m->type != IG_TYPE_F32 && m->type != IG_TYPE_F16 && m->type != IG_TYPE_BF16;
-}
+static inline bool ig_cuda_has_codes(const ig_matrix *m) { return ig_type_get((uint32_t)m->type)->block > 1; }
 
 /* Columns x [n_cols][n], n a multiple of 32, to 8 bits as IG_ACT_Q8 has them, in ig_gpu_act_bytes() each. */
 void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);

@@ -138,7 +138,12 @@ static __global__ void multiply_floats(products all) {
     int lane = (int)(threadIdx.y * IG_WARP + threadIdx.x), lanes = (int)blockDim.y * IG_WARP;
     for (int i = lane * each; i < m.n_in; i += lanes * each) {
         float w[ROWS][each], x[each];
-        for (int r = 0; r < ROWS; r++) ig_elements<type, each>(w[r], t.w[r], i);
+        for (int r = 0; r < ROWS; r++) {
+            ig_elements<type, each>(w[r], t.w[r], i);
+            if constexpr (type != IG_TYPE_F8_E4M3) continue;
+            float scale = block_scale(&m.blocks, least(t.row + r, m.n_out - 1), i);
+            for (int j = 0; j < each; j++) w[r][j] *= scale;
+        }
         IG_UNROLL
         for (int c = 0; c < n; c++) {
             ig_elements<IG_TYPE_F32, each>(x, t.x[c], i);

@@ -19,6 +19,7 @@ typedef struct product {
     int n_out, n_in, n_cols;
     int n_shares; /* of many columns */
     float *sums;  /* [n_shares][n_cols][n_out] what each comes to, if there are several */
+    ig_block_scales blocks;
 } product;
 
 /* Of the same columns with matrices of one type and width: blocks of threads of the same z have the same one. Or the
@@ -40,6 +41,11 @@ static __device__ __forceinline__ product product_number(const products *all, in
 
 static __host__ __device__ __forceinline__ int least(int a, int b) { return a < b ? a : b; }
 
+/* Of number i of a row (ig_block_scales); numbers of a multiple of IG_SCALES_UNIT and those behind have the same. */
+static __device__ __forceinline__ float block_scale(const ig_block_scales *b, int row, int i) {
+    return b->s ? b->s[(size_t)((b->first + row) / b->n_rows) * (size_t)b->n_across + (size_t)(i / b->n_cols)] : 1.0f;
+}
+
 /* Columns `stride` bytes apart; the largest matrix is *n_out rows. */
 static products products_of(int *n_out, float *const *y, const ig_matrix *m, int n_m, const void *x, size_t stride,
                             int n_cols) {
@@ -58,7 +64,8 @@ static products products_of(int *n_out, float *const *y, const ig_matrix *m, int
                             m[i].n_in,
                             n_cols,
                             1,
-                            NULL};
+                            NULL,
+                            m[i].block_scales};
         if (m[i].n_out > *n_out) *n_out = m[i].n_out;
     }
     return all;
@@ -102,7 +109,8 @@ static products products_of_heads(const ig_head_product *p, const ig_matrix *m, 
                         m->n_in,
                         n_rows,
                         1,
-                        NULL};
+                        NULL,
+                        {}};
     return all;
 }
 

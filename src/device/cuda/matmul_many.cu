@@ -75,24 +75,22 @@ void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols) 
 /* IG_PART numbers of a row as they lie in memory, on their way: codes, or floats. */
 typedef struct weights {
     ig_raw codes;
-    uint32_t floats[IG_PART]; /* those of 16 bits two in a word */
+    uint32_t floats[IG_PART]; /* those of 16 bits two in a word, those of 8 four */
 } weights;
 
 /* Those from number `at` on of a row of n. Floats come 16 bytes at a time where n is a multiple of STEP, which `block`
  * says by being FLOATS; else one by one, and what is behind the end is 0. */
 template <int type, int block, int bytes>
 static __device__ __forceinline__ void fetch_weights(weights *out, const uint8_t *row, int at, int n) {
-    constexpr int each = type == IG_TYPE_F32 ? 1 : 2, words = IG_PART / each;
+    constexpr int each = 4 / ig_float_bytes(type), words = IG_PART / each;
     if constexpr (block > FLOATS) {
         ig_fetch<type>(&out->codes, row + (size_t)(at / block) * bytes, at % block / IG_PART);
     } else if constexpr (block == FLOATS) {
         for (int j = 0; j < words; j += 4) ig_load16<16>(out->floats + j, row + (at / each + j) * 4);
     } else {
         for (int j = 0; j < IG_PART; j++) {
-            uint32_t bits = at + j >= n ? 0
-                            : each == 1 ? ((const uint32_t *)row)[at + j]
-                                        : ((const uint16_t *)row)[at + j];
-            out->floats[j / each] = j % each ? out->floats[j / each] | bits << 16 : bits;
+            uint32_t bits = at + j < n ? ig_float_bits<type>(row, at + j) << 32 / each * (j % each) : 0;
+            out->floats[j / each] = j % each ? out->floats[j / each] | bits : bits;
         }
     }
 }
@@ -103,9 +101,9 @@ static __device__ __forceinline__ int place(int row, int piece) {
     return row * STEP + (piece ^ row / 2 % PIECES) * EIGHT;
 }
 
-/* They become numbers of 16 bits in shared memory, at `to` and in the piece next to it. */
+/* They become numbers of 16 bits in shared memory, at `to` and in the piece next to it; scale: of 8-bit floats. */
 template <int type, int block>
-static __device__ __forceinline__ void put_weights(uint16_t *rows, int to, const weights *w, int at) {
+static __device__ __forceinline__ void put_weights(uint16_t *rows, int to, const weights *w, int at, float scale) {
     uint32_t h[IG_PART / 2];
     ig_part p;
     if constexpr (block > FLOATS) ig_unpack<type>(&p, &w->codes, at % block / IG_PART);
@@ -113,6 +111,8 @@ static __device__ __forceinline__ void put_weights(uint16_t *rows, int to, const
         const uint32_t *x = w->floats;
         if constexpr (block > FLOATS)
             h[j] = ig_to_halves(ig_number(&p, 2 * j), ig_number(&p, 2 * j + 1));
+        else if constexpr (type == IG_TYPE_F8_E4M3)
+            h[j] = ig_to_halves(scale * ig_f8(x[j / 2] >> j % 2 * 16), scale * ig_f8(x[j / 2] >> (j % 2 * 16 + 8)));
         else
             h[j] = type == IG_TYPE_F16   ? x[j]
                    : type == IG_TYPE_F32 ? ig_to_halves(ig_float<type>(x[2 * j]), ig_float<type>(x[2 * j + 1]))
@@ -171,9 +171,15 @@ static __device__ __forceinline__ void fetch_parts(weights *next, const carrier<
 }
 
 template <int type, int block, int side>
-static __device__ __forceinline__ void put_parts(uint16_t *rows, const carrier<side> *c, const weights *next, int at) {
-    IG_UNROLL for (int j = 0; j < carrier<side>::N_PARTS; j++)
-        put_weights<type, block>(rows + j * carrier<side>::ROWS_APART * STEP, c->part, &next[j], at);
+static __device__ __forceinline__ void put_parts(uint16_t *rows, const carrier<side> *c, const weights *next, int at,
+                                                 const product *m, int row) {
+    IG_UNROLL for (int j = 0; j < carrier<side>::N_PARTS; j++) {
+        float scale = 1;
+        if constexpr (type == IG_TYPE_F8_E4M3)
+            scale = block_scale(&m->blocks, least(row + j * carrier<side>::ROWS_APART, m->n_out - 1),
+                                least(at, m->n_in - 1));
+        put_weights<type, block>(rows + j * carrier<side>::ROWS_APART * STEP, c->part, &next[j], at, scale);
+    }
 }
 
 /* Products of a step, of a warp's columns and rows; a and b are where the lane loads from. */
@@ -247,7 +253,8 @@ static __global__ void __launch_bounds__(warps_of(side) * IG_WARP, resident(side
     weights next[carried::N_PARTS];
     for (int s = 0; s < STAGES - 1; s++) send_columns<side>(columns, &c, s, n_steps);
     fetch_parts<type, block, bytes, side>(next, &c, part, m.n_in);
-    put_parts<type, block, side>(rows, &c, next, part);
+    const int first_row = row + thread / 2; /* that the thread brings */
+    put_parts<type, block, side>(rows, &c, next, part, &m, first_row);
     if (n_steps > 1) fetch_parts<type, block, bytes, side>(next, &c, part + STEP, m.n_in);
     IG_LOOP for (int s = 0; s < n_steps; s++, part += STEP) {
         ig_await_sent<STAGES - 2>();
@@ -255,7 +262,8 @@ static __global__ void __launch_bounds__(warps_of(side) * IG_WARP, resident(side
         send_columns<side>(columns, &c, s + STAGES - 1, n_steps);
         multiply_step<TILES, B_TILES>(sum, columns + s % STAGES * SIZE + warp_column * STEP, a,
                                       rows + s % 2 * SIZE + warp_row * STEP, b);
-        if (s + 1 < n_steps) put_parts<type, block, side>(rows + (s + 1) % 2 * SIZE, &c, next, part + STEP);
+        if (s + 1 < n_steps)
+            put_parts<type, block, side>(rows + (s + 1) % 2 * SIZE, &c, next, part + STEP, &m, first_row);
         if (s + 2 < n_steps) fetch_parts<type, block, bytes, side>(next, &c, part + 2 * STEP, m.n_in);
     }
     column += warp_column + lane / 4;

@@ -9,6 +9,7 @@ static ig_matrix matrix_of(const gpu *g, const ig_matrix *m) {
     ig_matrix found = *m;
     found.w = m->panels ? m->panels : find(g, (const uint8_t *)m->w);
     if (m->bias) found.bias = find(g, m->bias);
+    if (m->block_scales.s) found.block_scales.s = find(g, m->block_scales.s);
     return found;
 }
 

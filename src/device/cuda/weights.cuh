@@ -18,7 +18,7 @@ enum { IG_PART = 16 };
 
 /* Formats of floats, and of codes: elements and bytes of a block, and how far apart two parts lie that have bytes in
  * common. */
-#define IG_FLOAT_FORMATS(X) X(IG_TYPE_F32) X(IG_TYPE_F16) X(IG_TYPE_BF16)
+#define IG_FLOAT_FORMATS(X) X(IG_TYPE_F32) X(IG_TYPE_F16) X(IG_TYPE_BF16) X(IG_TYPE_F8_E4M3)
 #define IG_CODE_FORMATS(X)         \
     X(IG_TYPE_Q4_0, 32, 18, 1)     \
     X(IG_TYPE_Q4_1, 32, 20, 1)     \
@@ -542,28 +542,45 @@ static __device__ __forceinline__ ig_part ig_part_of(const uint8_t *p, int i) {
     return out;
 }
 
-/* The number of these bits; of 16-bit floats the low ones. */
+/* Bytes of a float. */
+static __host__ __device__ constexpr int ig_float_bytes(int type) { return type == IG_TYPE_F32 ? 4 : type == IG_TYPE_F8_E4M3 ? 1 : 2; }
+
+/* ig_f8_f32() of src/base/half.h, of the low bits. */
+static __device__ __forceinline__ float ig_f8(uint32_t bits) {
+    uint32_t half = (bits & 0x80) << 8 | (bits & 0x7f) << 7;
+    return (bits & 0x7f) == 0x7f ? NAN : 256.0f * ig_half((uint16_t)half);
+}
+
+/* The number of these bits; of shorter floats the low ones. */
 template <int type>
 static __device__ __forceinline__ float ig_float(uint32_t bits) {
+    if constexpr (type == IG_TYPE_F8_E4M3) return ig_f8(bits);
     return type == IG_TYPE_F32   ? __uint_as_float(bits)
            : type == IG_TYPE_F16 ? ig_half((uint16_t)bits)
                                  : __uint_as_float(bits << 16);
 }
 
-/* Element i of a row of floats. */
+/* Bits of element i of a row of floats. */
+template <int type>
+static __device__ __forceinline__ uint32_t ig_float_bits(const uint8_t *row, int i) {
+    constexpr int bytes = ig_float_bytes(type);
+    return bytes == 4 ? ((const uint32_t *)row)[i] : bytes == 2 ? ((const uint16_t *)row)[i] : row[i];
+}
+
 template <int type>
 static __device__ __forceinline__ float ig_element(const uint8_t *row, int i) {
-    return ig_float<type>(type == IG_TYPE_F32 ? ((const uint32_t *)row)[i] : ((const uint16_t *)row)[i]);
+    return ig_float<type>(ig_float_bits<type>(row, i));
 }
 
 /* Elements i to i + n - 1 of a row; n is 1, or 8 where i and the row's length are multiples of it. */
 template <int type, int n>
 static __device__ __forceinline__ void ig_elements(float *out, const uint8_t *row, int i) {
-    constexpr int bytes = type == IG_TYPE_F32 ? 4 : 2;
+    constexpr int bytes = ig_float_bytes(type), each = 4 / bytes;
     uint32_t words[8];
     if (n == 1) out[0] = ig_element<type>(row, i);
     for (int j = 0; j < n * bytes / 16; j++) ig_load16<16>(words + 4 * j, row + i * bytes + 16 * j);
-    for (int j = 0; n > 1 && j < n; j++) out[j] = ig_float<type>(bytes == 4 ? words[j] : words[j / 2] >> j % 2 * 16);
+    if (n > 1 && n * bytes == 8) words[0] = *(const uint32_t *)(row + i), words[1] = *(const uint32_t *)(row + i + 4);
+    for (int j = 0; n > 1 && j < n; j++) out[j] = ig_float<type>(words[j / each] >> j % each * 8 * bytes);
 }
 
 #endif
