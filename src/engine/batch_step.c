@@ -111,7 +111,11 @@ static void add_segment(int *n_segments, int number, const ig_batch_item *x, ig_
 /* ---- what probably comes next ------------------------------------------------------------ */
 
 /* Guesses that a session may have behind the token that is to be decoded. */
-static int most_guesses(const ig_session *s) { return ig_min_int(s->n_draft, s->most_tokens - s->n_tokens - 1); }
+/* None where entries have been dropped, perhaps by another policy before: such a store cannot go back. */
+static int most_guesses(const ig_session *s) {
+    if (ig_kv_has_dropped(s->seq.kv)) return 0;
+    return ig_min_int(s->n_draft, s->most_tokens - s->n_tokens - 1);
+}
 
 /* Where the text has said it before. */
 static void look_up(ig_session *s, ig_draft_step *step) {

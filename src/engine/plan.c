@@ -237,26 +237,31 @@ static int fit_ahead(size_t each) {
     return n < IG_DRAFT_MAX ? (int)n : IG_DRAFT_MAX;
 }
 
+/* Tokens ahead are decoded as they would be later, and taken back where others come. That is not for what a step cannot
+ * take back, nor for what tells of each step. Answers that are shared may have entries of others' from their next token
+ * on. */
+static bool can_draft(const ig_session_plan *p, const ig_model *m, bool has_limit) {
+    const ig_cache_options *o = &p->o.cache;
+    bool is_told = o->trace || o->audit_every, drops = p->ops->limit || has_limit;
+    bool can_go_back = m->ctx->device->ops->is_host && !m->config.n_layers_sharing && !drops;
+    return can_go_back && !o->memory.share_answers && !is_told && !p->ops->guess_is_final &&
+           p->speculate != IG_SPECULATE_PAPER;
+}
+
 /* Tokens ahead for which there may be states, of models that have them. */
 static int plan_states_ahead(const ig_session_plan *p, const ig_model *m) {
+    const ig_memory_options *o = &p->o.cache.memory;
+    if (!can_draft(p, m, o->limit != 0 || o->limit_bytes)) return 0;
     int n = fit_ahead(ig_config_state_bytes(&m->config)),
         most = ig_min_int(p->o.n_draft, ig_min_int(n, IG_KV_CARRIED - 1));
     return p->o.shared ? ig_min_int(most, p->o.shared->tiers.n_ahead) : most;
 }
 
-/* Tokens ahead are decoded as they would be later, and taken back where others come. That is not for what a step cannot
- * take back, nor for what tells of each step. Answers that are shared may have entries of others' from their next token
- * on. */
 static int plan_draft(const ig_session_plan *p, const ig_model *m) {
-    const ig_config *c = &m->config;
-    const ig_cache_options *o = &p->o.cache;
-    bool is_told = o->trace || o->audit_every, drops = p->ops->limit || p->tiers.limit;
-    bool is_alone = !o->memory.share_answers;
-    bool can_go_back = m->ctx->device->ops->is_host && !c->n_layers_sharing && !drops;
-    if (!can_go_back || !is_alone || is_told || p->ops->guess_is_final || p->speculate == IG_SPECULATE_PAPER) return 0;
+    if (!can_draft(p, m, p->tiers.limit > 0)) return 0;
     size_t lists = (size_t)ig_policy_lists(p->ops, &p->policy) * (size_t)p->o.n_ctx * sizeof(int32_t);
     int most = ig_min_int(p->o.n_draft, ig_min_int(p->o.n_batch - 1, fit_ahead(lists)));
-    return c->n_recurrent ? ig_min_int(most, p->tiers.n_ahead) : most;
+    return m->config.n_recurrent ? ig_min_int(most, p->tiers.n_ahead) : most;
 }
 
 static void set_shapes(ig_session_plan *p, const ig_model *m) {
@@ -302,8 +307,9 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
                        m->path, c->learned_positions - c->position_offset);
     set_shapes(p, m);
     s = ig_policy_find(&p->ops, &p->o.cache, err);
+    if (!s) s = plan_speculation(p, err);
     if (!s) s = plan_tiers(p, m, err);
-    if (!s && m->ctx->device->ops->is_host) p->tiers.n_ahead = plan_states_ahead(p, m);
+    if (!s) p->tiers.n_ahead = plan_states_ahead(p, m);
     p->policy.block_tokens = ig_kv_block_tokens(&p->kv, p->tiers.type);
     if (!s) s = plan_limit(p, err);
     if (!s && c->n_layers_sharing && p->tiers.n_dropping)
@@ -315,7 +321,6 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     if (!s && p->o.shared) s = ig_cache_check(p->o.shared, p, err);
     p->tiers.share = p->o.cache.memory.n_sessions > 0 && !p->tiers.limit;
     if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
-    if (!s) s = plan_speculation(p, err);
     if (!s) p->n_draft = p->policy.n_ahead = plan_draft(p, m);
     if (!s && p->n_draft && p->o.draft_model && !p->o.shared) s = ig_draft_model_check(p->o.draft_model, m, err);
     if (!s) s = take_sketch(p, m, err);

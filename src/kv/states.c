@@ -185,10 +185,11 @@ void ig_kv_begin_carry(ig_kv_carry *out, ig_kv *kv, int first, int n, bool is_pr
     ig_kv_own_states *own = &kv->states;
     int shift = kv->memory->piece_shift, end = first + n, last = (end - 1) >> shift << shift,
         from = find_own(kv, first);
+    bool has_pieces = is_prompt && !ig_kv_has_dropped(kv); /* else they are not of the tokens that a state is of */
     drop_kept(kv);
     *out = (ig_kv_carry){.from = from < 0 ? NULL : state_of(kv->memory, own->number[from])};
-    if (is_prompt && own->wished > first && own->wished < last) keep(out, kv, first, own->wished);
-    if (is_prompt && last > first) keep(out, kv, first, last);
+    if (has_pieces && own->wished > first && own->wished < last) keep(out, kv, first, own->wished);
+    if (has_pieces && last > first) keep(out, kv, first, last);
     own->goes_on = goes_on;
     for (int after = is_prompt ? n : 1; after <= n; after++) {
         int i = find_spare(kv, from);
@@ -204,6 +205,7 @@ void ig_kv_states_go_on(ig_kv *kv) {
     ig_kv_own_states *own = &kv->states;
     for (int i = 0; i < m->states.n_own; i++)
         if (own->writing[i] >= 0) own->at[i] = own->writing[i], own->writing[i] = -1;
+    if (ig_kv_has_dropped(kv)) drop_kept(kv);
     for (int i = 0; i < own->n_kept; i++) {
         uint32_t piece = kv->pieces[(own->kept_at[i] >> m->piece_shift) - 1];
         if (own->kept_at[i] != own->wished && own->passing != UINT32_MAX) ig_kv_states_forget(m, own->passing);

@@ -95,6 +95,40 @@ static void goes_back(void **state) {
     ig_session_close(s);
 }
 
+/* Entries that stay after a prompt are not where its tokens were: states of the next prompt are for no piece, neither
+ * the session's own nor one that it has given back. */
+static void dropped_entries(void **state) {
+    (void)state;
+    ig_session_options o = options();
+    ig_error err = {0};
+    int32_t of_a[LONG], of_b[LONG];
+    fill(of_a, 3, 0), fill(of_b, 4, 0);
+    o.cache.policy = "snapkv";
+    o.cache.memory.n_sessions = 3;
+    expect_ok(ig_cache_open(&o.shared, model, &o, &err), &err);
+    ig_session_options full = o;
+    full.cache.policy = "full";
+    ig_session *b = open_session(&full), *a = open_session(&o);
+    put(b, of_b, 300);
+    put(a, of_a, 600);
+    for (int i = 600; i < 602; i++) step(a, of_a[i]);
+    put(a, of_a, 700);
+    for (int n = 30; n < 300; n += 30) {
+        ig_session *c = open_session(&full);
+        put(c, of_b, n);
+        full.shared = NULL, full.cache.memory.n_sessions = 0;
+        ig_session *alone = open_session(&full);
+        full = o, full.cache.policy = "full";
+        put(alone, of_b, n);
+        same(c, alone);
+        ig_session_close(alone);
+        ig_session_close(c);
+    }
+    ig_session_close(a);
+    ig_session_close(b);
+    ig_cache_close(o.shared);
+}
+
 /* A conversation: each turn begins as all that came before, of which the answer was decoded. */
 static void turns(void **state) {
     (void)state;
@@ -227,6 +261,8 @@ int main(void) {
         ON_BOTH(tiers_and_limits),
         ON_BOTH(planned),
         cmocka_unit_test_setup_teardown(refused, open_dense, close_tiny),
+        cmocka_unit_test_setup_teardown(dropped_entries, open_dense, close_tiny),
+        {"dropped_entries, Mamba 2", dropped_entries, open_mamba, close_tiny, NULL},
         {"goes_back, Mamba 2", goes_back, open_mamba, close_tiny, NULL},
         {"common_beginning, Mamba 2", common_beginning, open_mamba, close_tiny, NULL},
         {"tiers_and_limits, Mamba 2", tiers_and_limits, open_mamba, close_tiny, NULL},

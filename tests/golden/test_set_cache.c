@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "golden/policy_session.h"
+#include "model/model.h"
 #include "unit/count_memory.h"
 
 enum { N_STEPS = 12 };
@@ -205,6 +206,39 @@ COUNTED int munmap(void *p, size_t n) {
 }
 #endif
 
+/* What has been dropped cannot be computed again, so that nothing is guessed until the session is empty. */
+static void guesses_end_with_dropped_entries(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_cache_options h2o = cache("h2o"), c = cache("infinigen");
+    ig_session_options o = options_of(&h2o);
+    ig_session *b = open_session(&o);
+    o.n_draft = 4;
+    ig_session *a = open_session(&o);
+    int32_t text[N_CTX];
+    for (int i = 0; i < N_CTX; i++) text[i] = i % 30 == 29 ? 400 + i / 30 : i % 11;
+    model->batch.costs.are_nothing = true;
+    put(a, text, 300), put(b, text, 300);
+    step(a, text[300]), step(b, text[300]);
+    expect_ok(ig_session_set_cache(a, &c, &err), &err);
+    expect_ok(ig_session_set_cache(b, &c, &err), &err);
+    for (int i = 301; i < 500; i++) {
+        step(a, text[i]), step(b, text[i]);
+        assert_int_equal(ig_session_tokens(a, NULL), i + 1);
+        same(a, b);
+    }
+    assert_true(stats(a).n_drafted == 0);
+    put(a, text + 1, 300), put(b, text + 1, 300);
+    for (int i = 301; i < 400; i++) {
+        step(a, text[i]), step(b, text[i]);
+        same(a, b);
+    }
+    assert_true(stats(a).n_drafted > 0);
+    model->batch.costs.are_nothing = false;
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
 /* Whichever allocation fails, the session is as it was, and nothing is kept. */
 static void without_memory_nothing_changes(void **state) {
     (void)state;
@@ -249,6 +283,7 @@ int main(void) {
         cmocka_unit_test(refusals_change_nothing),
         cmocka_unit_test(a_policy_that_drops_takes_over_on_disk),
         cmocka_unit_test(without_memory_nothing_changes),
+        cmocka_unit_test(guesses_end_with_dropped_entries),
     };
     return cmocka_run_group_tests(tests, open_model, close_tiny_and_folder);
 }
