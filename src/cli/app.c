@@ -141,18 +141,14 @@ static int environment_choice(const ig_cli_options *o, const char *name, const c
     return i;
 }
 
-enum { MEASURING = IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH };
-
-/* What is logged: warnings on a terminal, of a server, which nobody sits before, and of measurements, since scripts
- * make them and warnings say what a figure means; nothing elsewhere, unless -v or IG_LOG ask for it. */
+/* What is logged: warnings, unless -v or IG_LOG ask for more or less. */
 static int choose_log(ig_log_level *level, const ig_cli_options *o, const char *wanted) {
     if (wanted && *wanted) {
         int i = environment_choice(o, "IG_LOG", wanted, level_names);
         if (i < 0) return IG_EXIT_USAGE;
         *level = (ig_log_level)i;
     } else {
-        bool warns = (o->verb->bit & (IG_VERB_SERVE | MEASURING)) || isatty(STDERR_FILENO);
-        *level = o->verbose ? IG_LOG_INFO : warns ? IG_LOG_WARN : IG_LOG_ERROR;
+        *level = o->verbose ? IG_LOG_INFO : IG_LOG_WARN;
     }
     return IG_EXIT_OK;
 }
@@ -250,6 +246,10 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     app->load_seconds = ig_eval_seconds() - bar.start;
     ig_model_get_info(app->model, &app->info);
     if (!tokenizer_only) warn_of_gpu_layers(app);
+    if (app->chat_template && app->info.chat_error) {
+        ig_cli_complain(o, "--chat-template: %s", app->info.chat_error);
+        return IG_EXIT_USAGE;
+    }
     code = ig_cli_check_variables(app);
     if (!code) code = ig_cli_open_trace(app);
     if (code) return code;

@@ -7,8 +7,8 @@
  * below it. One table (options.c) states every option; parsing, help, shell
  * completion and the man page are made from it.
  *
- * Streams: standard output carries the result only. Progress bars and logs go
- * to standard error and vanish where that is not a terminal.
+ * Streams: standard output carries the result only. Warnings go to standard error, and
+ * progress bars and statistics, which vanish where that is not a terminal.
  */
 #ifndef IG_CLI_CLI_H
 #define IG_CLI_CLI_H

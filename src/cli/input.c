@@ -198,7 +198,12 @@ int ig_cli_read_plain_file(ig_cli_text *out, const ig_cli_options *o, const char
 
 /* What is wrong in a file (NULL: in an option) is not wrong usage. */
 static int fail_grammar(const ig_cli_options *o, const char *path, const ig_error *err) {
-    ig_cli_complain(o, "%s: %s", path ? path : o->grammar ? "--grammar" : "--json-schema", err->text);
+    const char *option = o->grammar ? "--grammar" : "--json-schema", *text = o->grammar ? o->grammar : o->schema;
+    bool is_path = !path && access(text, R_OK) == 0;
+    ig_cli_complain(o, "%s: %s%s", path ? path : option, err->text,
+                    !is_path     ? ""
+                    : o->grammar ? " (--grammar-file reads a file)"
+                                 : " (-jf reads a file)");
     return path || err->status == IG_E_MEMORY ? IG_EXIT_FAILED : IG_EXIT_USAGE;
 }
 

@@ -105,8 +105,10 @@ int ig_cli_man(const ig_cli_options *o) {
         "Runs large language models on the CPU, or on a GPU. A policy keeps the whole KV cache and lets attention "
         "read\n"
         "only the entries that matter for the next token.\n"
-        ".PP\nStandard output carries the result. Progress bars and logs go to standard error and vanish where that\n"
-        "is not a terminal. Ctrl\\-C ends a generation, which still prints its statistics; a second one ends the\n"
+        ".PP\nStandard output carries the result. Warnings go to standard error, and progress bars and statistics, "
+        "which\n"
+        "vanish where that is not a terminal. Ctrl\\-C ends a generation, which still prints its statistics; a second "
+        "one ends the\n"
         "program at once.\n"
         ".PP\n\\fIMODEL\\fR is a GGUF file, a Hugging Face directory, or a name that\n.B infinigen fetch\nknows.\n"
         ".SH VERBS\n",

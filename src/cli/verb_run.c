@@ -81,7 +81,8 @@ static int fit_context(ig_session_options *options, const ig_cli_app *app, size_
         plan.n_ctx = options->n_ctx;
     }
     if (n_prompt > (size_t)plan.n_ctx)
-        return ig_cli_complain(o, "the prompt has %zu tokens, but the context holds %d (-c)", n_prompt, plan.n_ctx);
+        return ig_cli_complain(o, "the prompt has %zu tokens, but the context holds %d%s", n_prompt, plan.n_ctx,
+                               o->ctx ? " (-c)" : ", as many as the model was trained for (-c goes beyond)");
     return IG_EXIT_OK;
 }
 

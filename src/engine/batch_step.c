@@ -110,8 +110,8 @@ static void add_segment(int *n_segments, int number, const ig_batch_item *x, ig_
 
 /* ---- what probably comes next ------------------------------------------------------------ */
 
-/* Guesses that a session may have behind the token that is to be decoded. */
-/* None where entries have been dropped, perhaps by another policy before: such a store cannot go back. */
+/* Guesses that a session may have behind the token that is to be decoded: none where entries have been dropped, perhaps
+ * by another policy before, since such a store cannot go back. */
 static int most_guesses(const ig_session *s) {
     if (ig_kv_has_dropped(s->seq.kv)) return 0;
     return ig_min_int(s->n_draft, s->most_tokens - s->n_tokens - 1);
@@ -153,9 +153,9 @@ static void ask_draft_models(ig_session *const *sessions, int n, ig_draft_step *
 
 /* The same costs for all that is planned for a step. */
 static ig_row_costs costs_of(ig_model *m) {
-    bool entered = ig_batch_enter(&m->batch);
+    ig_batch *turn = ig_batch_enter(&m->batch);
     ig_row_costs costs = m->batch.costs;
-    if (entered) ig_batch_end(&m->batch);
+    ig_batch_end(turn);
     return costs;
 }
 

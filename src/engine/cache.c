@@ -115,6 +115,7 @@ ig_status ig_cache_open(ig_cache **out, ig_model *m, const ig_session_options *o
     ig_session_plan p;
     ig_status s = ig_session_make_plan(&p, m, &o, err);
     if (s) return s;
+    ig_session_warn_of_size(&p, m);
     ig_cache *c = calloc(1, sizeof *c);
     s = c ? open_cache(c, m, &p, err) : ig_fail_memory(err, "KV cache", sizeof *c);
     ig_session_give_sketch(m, p.sketch);
@@ -135,9 +136,9 @@ void ig_cache_close(ig_cache *c) {
 
 ig_status ig_cache_commit(ig_cache *c, ig_error *err) {
     if (!c) return ig_fail(err, IG_E_ARG, "ig_cache_commit: a cache is needed");
-    bool entered = ig_batch_enter(&c->model->batch);
+    ig_batch *turn = ig_batch_enter(&c->model->batch);
     ig_status s = ig_keeper_commit(&c->keeper, err);
-    if (entered) ig_batch_end(&c->model->batch);
+    ig_batch_end(turn);
     return s;
 }
 
@@ -167,7 +168,7 @@ ig_status ig_cache_check(const ig_cache *c, const ig_session_plan *p, ig_error *
         return ig_fail(err, IG_E_ARG, "the KV cache was opened with another limit than this session asks for");
     if (p->tiers.n_dropping > c->tiers.n_dropping)
         return ig_fail(err, IG_E_ARG,
-                       "KV policy %s drops entries: the KV cache was opened for sessions that drop fewer or none",
+                       "KV policy %s drops entries: the KV cache was opened with a policy that drops fewer or none",
                        p->ops->name);
     if (p->tiers.n_dropping < c->least_dropping)
         return ig_fail(err, IG_E_ARG,
@@ -183,7 +184,7 @@ void ig_cache_get_stats(const ig_cache *c, ig_cache_stats *out) {
     if (!out) return;
     *out = (ig_cache_stats){0};
     if (!c) return;
-    bool entered = ig_batch_enter(&c->model->batch);
+    ig_batch *turn = ig_batch_enter(&c->model->batch);
     ig_kv_stats kv;
     ig_kv_memory_get_stats(c->memory, &kv);
     uint64_t piece = (uint64_t)ig_kv_piece_tokens(c->memory);
@@ -206,5 +207,5 @@ void ig_cache_get_stats(const ig_cache *c, ig_cache_stats *out) {
                             .vram_copied = kv.bus.copied,
                             .vram_rows = kv.bus.rows,
                             .vram_read_bytes = kv.bus.bytes};
-    if (entered) ig_batch_end(&c->model->batch);
+    ig_batch_end(turn);
 }

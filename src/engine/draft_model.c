@@ -170,9 +170,9 @@ void ig_draft_model_follow(ig_session *s, int most) {
 /* Of a step of n draft sessions; 0: not known yet. */
 static double draft_seconds(const ig_session *d, int n) {
     ig_batch *b = &d->model->batch;
-    bool entered = ig_batch_enter(b);
+    ig_batch *turn = ig_batch_enter(b);
     double seconds = b->draft_costs.n_steps ? ig_row_costs_guess(&b->draft_costs, n) : 0;
-    if (entered) ig_batch_end(b);
+    ig_batch_end(turn);
     return seconds;
 }
 

@@ -76,13 +76,13 @@ static ig_status take_sketch(ig_session_plan *p, const ig_model *m, ig_error *er
     return s;
 }
 
-/* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
 /* Whether layers with a window keep all that they have seen. Where others carry states, a text goes on from places that
  * both have, of which there would be few. */
 static bool keeps_windows(const ig_model *m, const ig_memory_options *o) {
     return o->whole_windows || m->config.n_recurrent;
 }
 
+/* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
 static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err) {
     const ig_memory_options *o = &p->o.cache.memory;
     bool is_host = m->ctx->device->ops->is_host;
@@ -381,31 +381,49 @@ static ig_status plan_draft_sessions(uint64_t *bytes, const ig_session_plan *p, 
     return s;
 }
 
+static ig_status count_bytes(ig_cache_plan_info *out, const ig_session_plan *p, const ig_model *m, ig_error *err) {
+    ig_weight_stats st;
+    ig_model_get_weight_stats(m, &st);
+    *out = (ig_cache_plan_info){.n_ctx = p->o.n_ctx, .n_draft = p->n_draft, .weights = count_weights(m, &st)};
+    ig_status s = ig_kv_plan(&out->kv, &p->kv, &p->tiers, err);
+    uint64_t n = count_sequences(p);
+    out->sketch = plan_sketches(p);
+    uint64_t scratch[IG_PLACES], own[IG_PLACES] = {0}, usage = 0, shadow = 0;
+    ig_batch_plan(scratch, m->ctx, &m->config, &p->scratch);
+    ig_session_plan_bytes(own, p, m);
+    for (int i = 0; i < IG_PLACES; i++) scratch[i] += n * own[i];
+    if (p->tiers.limit)
+        usage = n * ig_usage_plan(p->tiers.evict, ig_policy_heads(&p->policy), ig_kv_plan_slots(&p->kv, &p->tiers));
+    if (!s && ig_session_has_shadow(p))
+        s = ig_kv_plan(&shadow, &p->kv, &(ig_kv_options){.type = p->tiers.type, .device = m->ctx->device}, err);
+    scratch[IG_PLACE_HOST] += n * shadow;
+    out->scratch = scratch[IG_PLACE_HOST] + scratch[IG_PLACE_DEVICE] + usage;
+    uint64_t copies = ig_kv_plan_vram(&p->kv, &p->tiers), sketches = plan_sketch_copies(p);
+    if (!s) s = plan_draft_sessions(&out->drafts, p, err);
+    out->total = out->weights + out->kv + copies + out->sketch + sketches + out->scratch + out->drafts;
+    if (!m->ctx->device->ops->is_host) plan_places(out, &st, p->tiers.is_paged, copies, sketches, scratch);
+    return s;
+}
+
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_cache_plan: model and result are needed");
     ig_session_plan p;
     ig_status s = make_plan(&p, m, options, err);
     if (s) return s;
-    ig_weight_stats st;
-    ig_model_get_weight_stats(m, &st);
-    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .n_draft = p.n_draft, .weights = count_weights(m, &st)};
-    s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
-    uint64_t n = count_sequences(&p);
-    out->sketch = plan_sketches(&p);
-    uint64_t scratch[IG_PLACES], own[IG_PLACES] = {0}, usage = 0, shadow = 0;
-    ig_batch_plan(scratch, m->ctx, &m->config, &p.scratch);
-    ig_session_plan_bytes(own, &p, m);
-    for (int i = 0; i < IG_PLACES; i++) scratch[i] += n * own[i];
-    if (p.tiers.limit)
-        usage = n * ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
-    if (!s && ig_session_has_shadow(&p))
-        s = ig_kv_plan(&shadow, &p.kv, &(ig_kv_options){.type = p.tiers.type, .device = m->ctx->device}, err);
-    scratch[IG_PLACE_HOST] += n * shadow;
-    out->scratch = scratch[IG_PLACE_HOST] + scratch[IG_PLACE_DEVICE] + usage;
-    uint64_t copies = ig_kv_plan_vram(&p.kv, &p.tiers), sketches = plan_sketch_copies(&p);
-    if (!s) s = plan_draft_sessions(&out->drafts, &p, err);
-    out->total = out->weights + out->kv + copies + out->sketch + sketches + out->scratch + out->drafts;
-    if (!m->ctx->device->ops->is_host) plan_places(out, &st, p.tiers.is_paged, copies, sketches, scratch);
+    s = count_bytes(out, &p, m, err);
     ig_session_give_sketch(m, p.sketch);
     return s;
+}
+
+void ig_session_warn_of_size(const ig_session_plan *p, const ig_model *m) {
+    ig_cache_plan_info info;
+    char need[64], room[64];
+    uint64_t available = ig_memory_available();
+    if (!m->ctx->device->ops->is_host || count_bytes(&info, p, m, NULL) || info.total - info.weights <= available)
+        return;
+    ig_log(m->ctx, IG_LOG_WARN,
+           "full contexts (%llu of %d tokens) will take %s of memory beside the weights, and %s are available: a limit "
+           "for keys and values (--kv-ram SIZE), a smaller context (-c) or fewer of them (-np) take less",
+           (unsigned long long)count_sequences(p), p->o.n_ctx, ig_bytes_text(need, info.total - info.weights),
+           ig_bytes_text(room, available));
 }

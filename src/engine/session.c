@@ -77,9 +77,9 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
 }
 
 void ig_session_strip(ig_session *s) {
-    bool entered = ig_batch_enter(&s->model->batch); /* tables of the memory */
+    ig_batch *turn = ig_batch_enter(&s->model->batch); /* tables of the memory */
     ig_sequence_close(&s->seq);
-    if (entered) ig_batch_end(&s->model->batch);
+    ig_batch_end(turn);
     ig_session_give_sketch(s->model, s->sketch);
     ig_arena_close(&s->arena);
 }
@@ -102,6 +102,7 @@ static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p,
         return ig_fail_memory(err, "session", sizeof *s);
     }
     s->model = m;
+    if (!p->o.shared) ig_session_warn_of_size(p, m);
     if (p->o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p->o.n_ctx,
                m->config.n_ctx_train);
@@ -149,9 +150,9 @@ void ig_session_close(ig_session *s) {
     ig_kv *kv = s->seq.kv;
     ig_draft_model_close(&s->draft);
     ig_session_strip(s);
-    bool entered = ig_batch_enter(&s->model->batch);
+    ig_batch *turn = ig_batch_enter(&s->model->batch);
     ig_kv_close(kv);
-    if (entered) ig_batch_end(&s->model->batch);
+    ig_batch_end(turn);
     ig_cache_close(s->own_cache);
     free(s);
 }
@@ -179,7 +180,7 @@ static ig_status show_again(ig_session *s, int first, ig_error *err) {
 /* The KV holds n tokens at most from here on, none ahead, and the session what is left. The policy has seen more: one
  * that drops entries cannot take that back. */
 static ig_status cut(ig_session *s, int n, ig_error *err) {
-    bool entered = s->options.shared && ig_batch_enter(&s->model->batch);
+    ig_batch *turn = s->options.shared ? ig_batch_enter(&s->model->batch) : NULL;
     if (s->seq.policy->ops->limit) n = 0;
     ig_status status = ig_sequence_cut(&s->seq, n, err);
     int length = ig_kv_length(s->seq.kv);
@@ -188,7 +189,7 @@ static ig_status cut(ig_session *s, int n, ig_error *err) {
     ig_status shown = IG_OK;
     if (s->seq.policy->ops->sums_up) /* units of tokens, and has seen more of the last one than is left */
         shown = show_again(s, s->n_tokens / IG_UNIT_SLOTS * IG_UNIT_SLOTS, status ? NULL : err);
-    if (entered) ig_batch_end(&s->model->batch);
+    ig_batch_end(turn);
     return status ? status : shown;
 }
 
@@ -223,11 +224,11 @@ static ig_status take_back(ig_session *s, int n, ig_error *err) {
 }
 
 void ig_session_roll_back(ig_session *s, int n, ig_status why) {
-    bool entered = ig_batch_enter(&s->model->batch);
+    ig_batch *turn = ig_batch_enter(&s->model->batch);
     if (why == IG_E_IO) ig_sequence_withdraw(&s->seq, 0);
     ig_usage_settle(&s->seq.usage, true);
     take_back(s, n, NULL);
-    if (entered) ig_batch_end(&s->model->batch);
+    ig_batch_end(turn);
 }
 
 /* ---- tokens ahead ------------------------------------------------------------------ */
@@ -251,11 +252,11 @@ ig_status ig_session_drop_ahead(ig_session *s, ig_error *err) {
     ig_error own;
     int n = s->n_tokens;
     if (!s->n_ahead) return IG_OK;
-    bool entered = ig_batch_enter(&s->model->batch);
+    ig_batch *turn = ig_batch_enter(&s->model->batch);
     double start = ig_clock_seconds();
     ig_status status = take_back(s, n, &own);
     ig_row_costs_went_back(&s->model->batch.costs, ig_clock_seconds() - start); /* a draft session has none ahead */
-    if (entered) ig_batch_end(&s->model->batch);
+    ig_batch_end(turn);
     if (s->n_tokens == n) return IG_OK;
     if (err) *err = own;
     return status;
@@ -431,9 +432,9 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
     const ig_use_sums *u = &q->uses;
     ig_device *d = s->model->ctx->device;
     ig_kv_stats kv;
-    bool entered = s->options.shared && ig_batch_enter(&s->model->batch);
+    ig_batch *turn = s->options.shared ? ig_batch_enter(&s->model->batch) : NULL;
     ig_kv_get_stats(q->kv, &kv);
-    if (entered) ig_batch_end(&s->model->batch);
+    ig_batch_end(turn);
     int most = ig_policy_slots(&q->policy->shape), n_slots = s->n_tokens < most ? s->n_tokens : most;
     *out = (ig_session_stats){
         .policy = s->options.cache.policy,

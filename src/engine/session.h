@@ -57,6 +57,8 @@ struct ig_session {
 bool ig_session_has_shadow(const ig_session_plan *p);
 /* Checks the options (NULL: the defaults) and fills the plan. */
 ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err);
+/* Pages of memory come as they are written, so that a cache may be opened for which there is too little: says so. */
+void ig_session_warn_of_size(const ig_session_plan *p, const ig_model *m);
 /* Names in options that are kept are gone, since they may live in the caller's memory; the policy's is this one. */
 void ig_session_forget_names(ig_cache_options *o, const char *policy);
 /* Of a plan that will not be used, or of a session. NULL is fine. */

@@ -72,7 +72,7 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     }
     ig_session next = {.model = s->model};
     status = ig_session_equip(&next, &p, s->seq.kv, err);
-    bool entered = ig_batch_enter(&s->model->batch);
+    ig_batch *turn = ig_batch_enter(&s->model->batch);
     if (!status) {
         take_over(&next, s);
         status = ig_sequence_replay(&next.seq, s->model->ctx->device, 0, s->n_tokens, err);
@@ -80,11 +80,11 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     if (!status && !s->n_tokens && is_alone) /* for a policy that drops entries */
         status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err);
     if (!status && is_alone) status = ig_kv_pin(ig_kv_memory_of(s->seq.kv), p.tiers.n_pinned_layers, err);
-    if (status && entered)
+    if (status && turn)
         ig_kv_cut(s->seq.kv, s->n_tokens, NULL); /* ends the scan that failed; within a step there was none */
     else if (!status)
         ig_sequence_inherit(&next.seq, &s->seq);
-    if (entered) ig_batch_end(&s->model->batch);
+    ig_batch_end(turn);
     ig_session_strip(status ? &next : s);
     if (!status) *s = next;
     return status;

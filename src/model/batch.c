@@ -128,9 +128,11 @@ ig_status ig_batch_begin(ig_batch *b, ig_error *err) {
     return ig_fail(err, IG_E_ARG, "a session was called from within a step of the same model");
 }
 
-bool ig_batch_enter(ig_batch *b) { return pthread_mutex_lock(&b->turn) == 0; }
+ig_batch *ig_batch_enter(ig_batch *b) { return pthread_mutex_lock(&b->turn) == 0 ? b : NULL; }
 
-void ig_batch_end(ig_batch *b) { pthread_mutex_unlock(&b->turn); }
+void ig_batch_end(ig_batch *b) {
+    if (b) pthread_mutex_unlock(&b->turn);
+}
 
 static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
     return (ig_step_need){.max_rows = ig_max_int(a->max_rows, b->max_rows),

@@ -105,8 +105,8 @@ void ig_batch_plan(uint64_t bytes[IG_PLACES], const ig_context *ctx, const ig_co
 /* Around a step and the use of its results. IG_E_ARG in a callback of a step of the same model, which has the turn. */
 ig_status ig_batch_begin(ig_batch *b, ig_error *err);
 void ig_batch_end(ig_batch *b);
-/* Around what looks at or changes memory that sessions share. False: within a step, by the thread that has the turn
- * already, so that no end() must follow. */
-bool ig_batch_enter(ig_batch *b);
+/* Around what looks at or changes memory that sessions share. NULL, with which end() does nothing: within a step, by
+ * the thread that has the turn already. */
+ig_batch *ig_batch_enter(ig_batch *b);
 
 #endif

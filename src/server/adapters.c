@@ -125,8 +125,7 @@ static void tell(ig_call *c) {
                  list, json_pack("{s:i, s:s, s:o, s:f, s:s, s:s}", "id", (int)i, "name", ig_server_name(s, i + 1),
                                  "path", ig_text_string(s->info.adapters[i].path), "scale", scales[i], "task_name", "",
                                  "prompt_prefix", "")) == 0;
-    if (!ok) json_decref(list);
-    ig_reply_json(c, ok ? list : NULL);
+    ig_reply_json(c, ig_json_if(ok, list));
 }
 
 static void change(ig_call *c) {

@@ -60,8 +60,9 @@ bool ig_refuse(ig_call *c, unsigned status, const char *field, const char *forma
 /* For what the library says of a request. */
 bool ig_refuse_error(ig_call *c, const char *field, const ig_error *err);
 
-/* What a client may not do: NULL if it may, else the answer's error has been set. */
-bool ig_server_may_enter(ig_call *c, bool is_public); /* A reply with this status is on its way. */
+/* Whether the client may do this; else it is refused. */
+bool ig_server_may_enter(ig_call *c, bool is_public);
+/* A reply with this status is on its way. */
 void ig_server_count_reply(ig_call *c, unsigned status);
 /* Tells of a call that is over, if it is worth a line. Its answers end with it. (record.c) */
 void ig_server_record_call(ig_call *c);
@@ -78,6 +79,8 @@ bool ig_reply_begin(ig_call *c, const char *type, const char *fields);
 bool ig_reply_part(ig_call *c, const char *data, size_t n);
 bool ig_reply_end(ig_call *c);
 json_t *ig_refusal_json(const ig_refusal *r);
+/* v; or, if not all parts of it are there, NULL, and v is dropped. */
+json_t *ig_json_if(bool ok, json_t *v);
 /* A list of numbers. */
 json_t *ig_reply_bytes(const char *bytes, size_t n);
 

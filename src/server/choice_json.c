@@ -39,16 +39,9 @@ static json_t *chat_token(const ig_exchange *x, const ig_token_score *t) {
                      ig_reply_bytes(text, n));
 }
 
-/* NULL unless all parts of it are there. */
-static json_t *whole(bool ok, json_t *j) {
-    if (ok) return j;
-    json_decref(j);
-    return NULL;
-}
-
 static json_t *native_token(const ig_exchange *x, const ig_token_score *t) {
     json_t *one = chat_token(x, t);
-    return whole(json_object_set_new(one, "id", json_integer(t->id)) == 0, one);
+    return ig_json_if(json_object_set_new(one, "id", json_integer(t->id)) == 0, one);
 }
 
 /* Each token with the likeliest ones in its place. */
@@ -62,7 +55,7 @@ static json_t *list_tokens(ig_choice *k, size_t n, json_t *(*token)(const ig_exc
         ok &= json_object_set_new(one, "top_logprobs", top) == 0;
         ok &= json_array_append_new(all, one) == 0;
     }
-    return whole(ok, all);
+    return ig_json_if(ok, all);
 }
 
 static json_t *chat_logprobs(ig_choice *k, size_t n) {
@@ -84,7 +77,7 @@ static json_t *top_object(const ig_exchange *x, const ig_token_record *r) {
         ok &= json_object_set_new(top, json_string_value(own), logprob_json(r->token.logprob)) == 0;
     ok &= own != NULL;
     json_decref(own);
-    return whole(ok, top);
+    return ig_json_if(ok, top);
 }
 
 static json_t *legacy_logprobs(ig_choice *k, size_t n) {
@@ -100,8 +93,8 @@ static json_t *legacy_logprobs(ig_choice *k, size_t n) {
         ok &= json_array_append_new(offsets, json_integer((json_int_t)k->n_characters)) == 0;
         k->n_characters += ig_text_count(text, ig_token_bytes(x->call->server, r->token.id, text));
     }
-    return whole(ok, json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", scores, "top_logprobs", tops,
-                               "text_offset", offsets));
+    return ig_json_if(ok, json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", scores, "top_logprobs",
+                                    tops, "text_offset", offsets));
 }
 
 json_t *ig_choice_logprobs(ig_choice *k, size_t n) {
@@ -114,7 +107,7 @@ static json_t *list_ids(const int32_t *ids, size_t n) {
     json_t *list = json_array();
     bool ok = true;
     for (size_t i = 0; i < n; i++) ok &= json_array_append_new(list, json_integer(ids[i])) == 0;
-    return whole(ok, list);
+    return ig_json_if(ok, list);
 }
 
 json_t *ig_choice_new_ids(ig_choice *k) {
@@ -226,7 +219,7 @@ static json_t *message_json(ig_choice *k) {
     json_decref(m.calls);
     free(m.texts[0]);
     free(m.texts[1]);
-    return whole(ok, message);
+    return ig_json_if(ok, message);
 }
 
 static json_t *choice_json(ig_choice *k, size_t i) {
@@ -238,7 +231,7 @@ static json_t *choice_json(ig_choice *k, size_t i) {
     bool ok = !x->returns_ids || json_object_set_new(out, "token_ids", ig_choice_new_ids(k)) == 0;
     if (x->returns_ids && !x->api->is_chat)
         ok &= json_object_set_new(out, "prompt_token_ids", ig_choice_prompt_ids(k)) == 0;
-    return whole(ok, out);
+    return ig_json_if(ok, out);
 }
 
 json_t *ig_exchange_json(ig_exchange *x) {
@@ -251,7 +244,7 @@ json_t *ig_exchange_json(ig_exchange *x) {
     ok &= json_object_set_new(out, "usage", ig_exchange_usage(x)) == 0;
     ok &= json_object_set_new(out, "timings", ig_choice_timings(&x->choices[0])) == 0;
     ok &= json_object_set_new(out, "infinigen", ig_choice_cost(&x->choices[0])) == 0;
-    return whole(ok, out);
+    return ig_json_if(ok, out);
 }
 
 bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {

@@ -112,9 +112,7 @@ static json_t *read_calls(conversation *v, const json_t *calls, const char *wher
         json_t *one = read_call(v, json_array_get(calls, i), where);
         ok = one && has_memory(v, json_array_append_new(out, one) == 0);
     }
-    if (ok) return out;
-    json_decref(out);
-    return NULL;
+    return ig_json_if(ok, out);
 }
 
 /* An answer with calls as the text that the model would have written. */
@@ -421,9 +419,7 @@ static json_t *tools_for_template(const conversation *v, const ig_tools *tools) 
         if (ok && f->needs_parameters && !ig_field(parameters, "properties"))
             ok = has_memory(v, json_object_set_new(parameters, "properties", json_object()) == 0);
     }
-    if (ok) return list;
-    json_decref(list);
-    return NULL;
+    return ig_json_if(ok, list);
 }
 
 /* What the server was told, where the request says nothing. */

@@ -108,6 +108,9 @@ static json_t *read_json(ig_call *c) {
     json_t *body = ig_json_of_text(c->body ? c->body : "", c->n_body, JSON_REJECT_DUPLICATES, &error, &failed);
     if (failed)
         ig_refuse(c, 500, NULL, "out of memory for the values of a body of %zu bytes", c->n_body);
+    else if (!body && json_error_code(&error) == json_error_null_character)
+        ig_refuse(c, 400, NULL, "the body has the character \\u0000, which texts may not have, before byte %d",
+                  error.position);
     else if (!body)
         ig_refuse(c, 400, NULL, "the body is not JSON as it should be: %s at byte %d", error.text, error.position);
     return body;

@@ -72,9 +72,7 @@ static json_t *blocks_of(const json_t *message) {
     json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
         ok &= json_array_append_new(blocks, call_block(call)) == 0;
     }
-    if (ok) return blocks;
-    json_decref(blocks);
-    return NULL;
+    return ig_json_if(ok, blocks);
 }
 
 static json_t *reply(ig_exchange *x) {
@@ -88,9 +86,7 @@ static json_t *reply(ig_exchange *x) {
     bool ok = json_object_update(out, more) == 0;
     json_decref(more);
     json_decref(chat);
-    if (ok) return out;
-    json_decref(out);
-    return NULL;
+    return ig_json_if(ok, out);
 }
 
 /* ---- events ------------------------------------------------------------------------------------- */

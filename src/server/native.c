@@ -45,9 +45,7 @@ static json_t *with_scores(json_t *value, json_t *scores) {
     bool ok =
         scores && (json_array_size(scores) == 0 || json_object_set(value, "completion_probabilities", scores) == 0);
     json_decref(scores);
-    if (ok) return value;
-    json_decref(value);
-    return NULL;
+    return ig_json_if(ok, value);
 }
 
 /* `ids` are those of tokens that have not been told; NULL: nobody asks. */

@@ -29,9 +29,7 @@ static json_t *head_of(const char *model, bool is_message, json_t *text, json_t 
     if (calls) ok &= json_object_set_new(to, "tool_calls", calls) == 0;
     if (is_message) ok &= json_object_set(out, "message", to) == 0;
     json_decref(to);
-    if (ok) return out;
-    json_decref(out);
-    return NULL;
+    return ig_json_if(ok, out);
 }
 
 static json_int_t nanoseconds(double seconds) { return (json_int_t)(seconds * 1e9); }
@@ -47,9 +45,7 @@ static json_t *finish(json_t *out, const ig_choice *k) {
                   nanoseconds(r->seconds - r->wait_seconds - r->prompt_seconds));
     bool ok = json_object_update(out, more) == 0;
     json_decref(more);
-    if (ok) return out;
-    json_decref(out);
-    return NULL;
+    return ig_json_if(ok, out);
 }
 
 static bool is_message(const ig_exchange *x) { return x->api == &ig_api_ollama_chat; }
@@ -166,12 +162,7 @@ static void say_loaded(ig_call *c, const ig_api *api, const json_t *body) {
     json_t *out = head_of(own ? own : c->server->o->alias, api == &ig_api_ollama_chat, NULL, NULL, NULL);
     bool ok = json_object_set_new(out, "done", json_true()) == 0 &&
               json_object_set_new(out, "done_reason", json_string("load")) == 0;
-    if (ok) {
-        ig_reply_json(c, out);
-        return;
-    }
-    json_decref(out);
-    ig_refuse(c, 500, NULL, "out of memory");
+    ig_reply_json(c, ig_json_if(ok, out));
 }
 
 void ig_route_ollama(ig_call *c) {
@@ -218,8 +209,8 @@ void ig_route_ollama_models(ig_call *c) {
     bool ok = true;
     for (size_t i = 0; ok && (name = ig_server_name(s, i)); i++)
         ok = json_array_append_new(list, model_json(s, name)) == 0;
-    if (!ok) json_decref(list);
-    ig_reply_json(c, ok ? json_pack("{s:o}", "models", list) : NULL);
+    list = ig_json_if(ok, list);
+    ig_reply_json(c, list ? json_pack("{s:o}", "models", list) : NULL);
 }
 
 /* That it is loaded, as long as the server runs. */
@@ -227,12 +218,8 @@ void ig_route_ollama_loaded(ig_call *c) {
     json_t *model = model_json(c->server, c->server->o->alias);
     bool ok = json_object_set_new(model, "size_vram", json_integer(0)) == 0 &&
               json_object_set_new(model, "context_length", json_integer(ig_scheduler_ctx(c->server->scheduler))) == 0;
-    if (ok) {
-        ig_reply_json(c, json_pack("{s:[o]}", "models", model));
-        return;
-    }
-    json_decref(model);
-    ig_refuse(c, 500, NULL, "out of memory");
+    model = ig_json_if(ok, model);
+    ig_reply_json(c, model ? json_pack("{s:[o]}", "models", model) : NULL);
 }
 
 static json_t *info_json(const ig_server *s) {

@@ -19,13 +19,17 @@ double ig_server_seconds(void) {
 
 /* ---- JSON ------------------------------------------------------------------------------ */
 
+json_t *ig_json_if(bool ok, json_t *v) {
+    if (ok) return v;
+    json_decref(v);
+    return NULL;
+}
+
 json_t *ig_reply_bytes(const char *bytes, size_t n) {
     json_t *list = json_array();
     bool ok = list != NULL;
     for (size_t i = 0; i < n && ok; i++) ok = json_array_append_new(list, json_integer((unsigned char)bytes[i])) == 0;
-    if (ok) return list;
-    json_decref(list);
-    return NULL;
+    return ig_json_if(ok, list);
 }
 
 /* ---- what goes out ------------------------------------------------------------------------ */
@@ -161,6 +165,6 @@ void ig_reply_refusal(ig_call *c) {
              r->status == 405 ? "\r\n" : "", r->may_retry ? "Retry-After: 1\r\n" : "",
              r->status >= 500 && !r->may_retry ? "x-should-retry: false\r\n" : "");
     c->closes |= r->status == 413;
-    const ig_api *api = c->route ? c->route->api : NULL;
+    const ig_api *api = c->route ? c->route->api : strncmp(c->head->path, "/api/", 5) == 0 ? &ig_api_ollama_chat : NULL;
     reply_json(c, r->status, fields, api && api->refusal ? api->refusal(r) : ig_refusal_json(r));
 }

@@ -61,9 +61,7 @@ static json_t *response_of(const ig_exchange *x, const char *status, const ig_re
     if (ok && !goes_on && !why)
         ok = json_object_set_new(out, "timings", ig_choice_timings(&x->choices[0])) == 0 &&
              json_object_set_new(out, "infinigen", ig_choice_cost(&x->choices[0])) == 0;
-    if (ok) return out;
-    json_decref(out);
-    return NULL;
+    return ig_json_if(ok, out);
 }
 
 /* ---- events -------------------------------------------------------------------------------------- */

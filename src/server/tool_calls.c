@@ -124,10 +124,6 @@ static json_t *read_object(const span *s, size_t at, size_t end) {
     return NULL;
 }
 
-static bool is_tool(const span *s, const char *name) {
-    return !s->tools || (name && ig_tool_find(s->tools, name, SIZE_MAX));
-}
-
 /* A whole call with texts of its own, unless one of them is NULL. */
 static void set_own(call_text *c, const json_t *name, const char *arguments) {
     c->own = name && arguments ? json_pack("[O, s]", name, arguments) : NULL;
@@ -138,12 +134,22 @@ static void set_own(call_text *c, const json_t *name, const char *arguments) {
     c->n_arguments = json_string_length(json_array_get(c->own, 1));
 }
 
+/* Whether there is such a tool, and, if it is strict, takes these: nothing has bound what the model wrote. Of other
+ * tools a program may tell the model what is wrong. */
+static bool may_call(const span *s, const char *name, const json_t *arguments) {
+    const json_t *tool = name ? ig_tool_find(s->tools, name, SIZE_MAX) : NULL;
+    const json_t *function = json_object_get(tool, "function");
+    bool is_strict = json_is_true(json_object_get(function, "strict"));
+    return !s->tools ||
+           (tool && (!is_strict || ig_tool_fits(function, json_object_get(function, "parameters"), arguments)));
+}
+
 /* What an object says, if it is a call. */
 static bool read_members(const span *s, const json_t *object, call_text *c) {
     const json_t *name = json_object_get(object, "name"), *parameters = json_object_get(object, "parameters");
     if (!parameters) parameters = json_object_get(object, "arguments");
     bool is_call = json_is_object(parameters) && ig_tool_is_name(json_string_value(name), json_string_length(name)) &&
-                   is_tool(s, json_string_value(name));
+                   may_call(s, json_string_value(name), parameters);
     char *text = is_call ? ig_text_of_json(parameters, JSON_REAL_PRECISION(17)) : NULL;
     set_own(c, name, text);
     free(text);

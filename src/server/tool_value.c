@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the arguments of a tool are written where they are no object: as texts or as JSON, by their schemas.
+ * Arguments of a tool and their schemas: how they are written where they are no object, as texts or as JSON; and
+ * whether they are valid.
  */
 #include "server/answers.h"
 
@@ -78,4 +79,40 @@ static bool are_of(const json_t *list, const json_t *v) {
 bool ig_tool_takes(const json_t *p, const json_t *v) {
     return are_of(json_object_get(p, "type"), v) && are_of(json_object_get(p, "anyOf"), v) &&
            are_of(json_object_get(p, "oneOf"), v);
+}
+
+static bool is_among(const json_t *list, const json_t *v) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(list, i, one) if (json_equal(one, v)) return true;
+    return !list;
+}
+
+static bool has_all(const json_t *object, const json_t *names) {
+    size_t i;
+    json_t *name;
+    json_array_foreach(names, i, name) {
+        const char *text = json_string_value(name);
+        if (text && !json_object_get(object, text)) return false;
+    }
+    return true;
+}
+
+/* Where schemas refer to themselves each step down goes down in the value too. */
+bool ig_tool_fits(const json_t *function, const json_t *schema, const json_t *v) {
+    const json_t *s = ig_tool_schema(function, schema), *one = json_object_get(s, "const");
+    const json_t *properties = json_object_get(s, "properties"), *others = json_object_get(s, "additionalProperties");
+    const char *name, *type = json_string_value(json_object_get(s, "type"));
+    json_t *member;
+    size_t i;
+    if (json_is_false(s) || (type && !is_of(v, type)) || !ig_tool_takes(s, v) || (one && !json_equal(one, v)) ||
+        !is_among(json_object_get(s, "enum"), v))
+        return false;
+    json_array_foreach(v, i, member) if (!ig_tool_fits(function, json_object_get(s, "items"), member)) return false;
+    if (!json_is_object(v)) return true;
+    json_object_foreach((json_t *)(uintptr_t)v, name, member) {
+        const json_t *own = json_object_get(properties, name);
+        if (!ig_tool_fits(function, own ? own : others, member)) return false;
+    }
+    return has_all(v, json_object_get(s, "required"));
 }

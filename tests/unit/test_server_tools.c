@@ -60,6 +60,15 @@ static const ig_tool_format quotes = {
 #define A "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": [1, \"}\\\"\"]}}\n</tool_call>"
 #define B "<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>"
 
+/* Without marks, of a strict function. */
+#define STRICT(arguments) \
+    { &hermes, "{\"name\": \"s\", \"arguments\": " arguments "}", "", "s" arguments ";" }
+#define NO_STRICT(arguments)                                                                                           \
+    {                                                                                                                  \
+        &hermes, "{\"name\": \"s\", \"arguments\": " arguments "}", "{\"name\": \"s\", \"arguments\": " arguments "}", \
+            ""                                                                                                         \
+    }
+
 static const struct {
     const ig_tool_format *format;
     const char *answer, *text, *calls; /* calls: name, arguments, a semicolon */
@@ -93,6 +102,14 @@ static const struct {
     {&hermes, "```\n{\"name\": \"other\", \"arguments\": {}}\n```",
      "```\n{\"name\": \"other\", \"arguments\": {}}\n```", ""},
     {&hermes, "{\"name\": \"a\", \"age\": 3}", "{\"name\": \"a\", \"age\": 3}", ""},
+    STRICT("{\"city\": \"Rome\"}"),
+    STRICT("{\"city\": \"Rome\", \"unit\": \"c\", \"days\": [{\"n\": 1, \"then\": {\"n\": 1}}]}"),
+    NO_STRICT("{\"city\": [\"Rome\", \"Oslo\"]}"),
+    NO_STRICT("{\"unit\": \"c\"}"),
+    NO_STRICT("{\"city\": \"Rome\", \"unit\": \"k\"}"),
+    NO_STRICT("{\"city\": \"Rome\", \"other\": 1}"),
+    NO_STRICT("{\"city\": \"Rome\", \"days\": [{\"n\": 1, \"then\": {\"n\": 2}}]}"),
+    NO_STRICT("{\"city\": \"Rome\", \"days\": [1]}"),
     {&hermes, "```python\nprint({\"name\": 3})\n```\n", "```python\nprint({\"name\": 3})\n```\n", ""},
     {&hermes, "So: {\"name\": \"a\", \"arguments\": {}}", "So: {\"name\": \"a\", \"arguments\": {}}", ""},
     {&mistral, "[TOOL_CALLS] [{\"name\": \"a\", \"arguments\": {}, \"id\": \"Az09bcdef\"}]", "", "a{};"},
@@ -193,7 +210,12 @@ static void read_answer(taken *t, const ig_tool_format *f, const char *answer, s
         "{\"$ref\": \"#/$defs/n\"}, \"either\": {\"type\": [\"string\", \"null\"]}, "
         "\"maybe\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}}, \"$defs\": {\"n\": {\"type\": "
         "\"integer\"}}}}}, "
-        "{\"function\": {\"name\": \"b\"}}]",
+        "{\"function\": {\"name\": \"b\"}}, "
+        "{\"function\": {\"name\": \"s\", \"strict\": true, \"parameters\": {\"additionalProperties\": false, "
+        "\"properties\": {\"city\": {\"type\": \"string\"}, \"unit\": {\"enum\": [\"c\", \"f\"]}, \"days\": {\"type\": "
+        "\"array\", \"items\": {\"$ref\": \"#/$defs/day\"}}}, \"required\": [\"city\"], \"$defs\": {\"day\": "
+        "{\"type\": "
+        "\"object\", \"properties\": {\"n\": {\"const\": 1}, \"then\": {\"$ref\": \"#/$defs/day\"}}}}}}}]",
         0, NULL);
     ig_tool_reader r = {.is_single = is_single};
     ig_part p;
