@@ -30,7 +30,7 @@ static void note_use(const ig_step *step, const ig_segment *seg, int head, const
     ig_sequence *seq = seg->seq;
     uint32_t now = (uint32_t)(seg->first + seg->n);
     size_t at = ig_policy_head(seq->policy, step->layer, head);
-    for (int i = e->n - seg->n; i < e->n; i++) ig_usage_come(&seq->usage, at, e->slot ? e->slot[i] : i, now);
+    for (int i = e->n - seg->n; i < e->n; i++) ig_usage_come(&seq->usage, at, ig_entry_slot(e, i), now);
     if (!ig_step_selects(step, seg)) return;
     int per_head = seq->n_lists / step->heads.n_kv_heads;
     const ig_selection *x = ig_step_chosen(seg);

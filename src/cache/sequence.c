@@ -95,7 +95,7 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
     ig_kv_options shadow = {.type = p->type, .device = s->device};
     ig_status status = p->shadow ? ig_kv_open(&seq->shadow, p->shadow, &shadow, err) : IG_OK;
     if (!status && (p->limit || p->ops->limit)) status = ig_kv_may_drop(p->kv, err);
-    if (!status) status = p->ops->open(&seq->policy, s, p->options, err);
+    if (!status) status = ig_policy_open(&seq->policy, p->ops, s, p->options, err);
     if (status || !p->limit) return status;
     return ig_usage_open(&seq->usage, p->evict, ig_policy_heads(s), (size_t)ig_policy_slots(s), err);
 }
@@ -103,7 +103,7 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
 void ig_sequence_close(ig_sequence *seq) {
     ig_usage_close(&seq->usage);
     ig_kv_close(seq->shadow);
-    if (seq->policy) seq->policy->ops->close(seq->policy);
+    ig_policy_close(seq->policy);
     ig_space_close(&seq->space);
 }
 

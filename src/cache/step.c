@@ -210,7 +210,7 @@ static void add_own(const ig_step *step, const ig_segment *seg) {
     if (seg->status || guess.layer != step->layer || ig_step_is_hidden(step, seg)) return;
     for (int i = 0; i < seq->n_lists; i++) {
         ig_entries e = ig_kv_entries(seq->kv, step->layer, i * step->heads.n_kv_heads / seq->n_lists);
-        int own = e.slot ? e.slot[e.n - 1] : e.n - 1;
+        int own = ig_entry_slot(&e, e.n - 1);
         if (!guess.all[i]) guess.slots[(size_t)i * (size_t)seq->n_ctx + (size_t)guess.n[i]] = own;
         guess.n[i]++;
     }

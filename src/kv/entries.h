@@ -17,4 +17,6 @@ typedef struct ig_entries {
     bool narrow;  /* the queries are what ig_policy_ops.narrow's weights make of the layer's input */
 } ig_entries;
 
+static inline int ig_entry_slot(const ig_entries *e, int i) { return e->slot ? e->slot[i] : i; }
+
 #endif

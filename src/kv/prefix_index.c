@@ -355,7 +355,7 @@ void ig_prefix_index_text(char *to, size_t cap, sqlite3_stmt *s, int column) {
     snprintf(to, cap, "%s", text ? (const char *)text : "");
 }
 
-static bool read_id(ig_prefix_id *out, sqlite3_stmt *s, int column) {
+bool ig_prefix_index_id(ig_prefix_id *out, sqlite3_stmt *s, int column) {
     if (sqlite3_column_bytes(s, column) != 16) return false;
     *out = ig_prefix_get_id(sqlite3_column_blob(s, column));
     return true;
@@ -373,7 +373,7 @@ bool ig_prefix_index_find(ig_prefix_index *ix, ig_prefix_row *out, ig_prefix_que
     sqlite3_stmt *s = query(ix, q, kinds, args);
     va_end(args);
     if (!ig_prefix_index_step(ix, s)) return false;
-    bool has_ids = read_id(&out->id, s, 1) && read_id(&out->parent, s, 2);
+    bool has_ids = ig_prefix_index_id(&out->id, s, 1) && ig_prefix_index_id(&out->parent, s, 2);
     out->piece = sqlite3_column_int64(s, 0);
     out->number = sqlite3_column_int(s, 3);
     out->n_tokens = sqlite3_column_int(s, 4);

@@ -114,6 +114,8 @@ sqlite3_stmt *ig_prefix_index_query(ig_prefix_index *ix, ig_prefix_query q, cons
 bool ig_prefix_index_step(ig_prefix_index *ix, sqlite3_stmt *statement);
 /* A column of its row; NULL is "", and what is longer than `cap` is cut. */
 void ig_prefix_index_text(char *to, size_t cap, sqlite3_stmt *statement, int column);
+/* An id; false: the column holds none. */
+bool ig_prefix_index_id(ig_prefix_id *out, sqlite3_stmt *statement, int column);
 /* The noted failure as IG_E_IO, or IG_E_MEMORY; it is then forgotten. */
 ig_status ig_prefix_index_fail(ig_prefix_index *ix, const char *directory, ig_error *err);
 

@@ -59,7 +59,6 @@ static ig_status make_room(ig_prefix_store *s, const char *name, uint64_t n_byte
 
 static ig_status index_note(ig_prefix_store *s, const char *name, uint64_t n_bytes, ig_error *err) {
     ig_prefix_index *ix = &s->index;
-    ig_status status = IG_OK;
     ig_prefix_enter(s);
     if (ig_prefix_index_begin(ix)) {
         uint64_t before = taken_by(s, &s->notes, name);
@@ -67,9 +66,7 @@ static ig_status index_note(ig_prefix_store *s, const char *name, uint64_t n_byt
         ig_prefix_index_do(ix, IG_Q_ADD_NOTE, "xtii", &s->notes, name, (int64_t)n_bytes, ig_prefix_now(s));
         if (ig_prefix_index_end(ix)) s->bytes += n_bytes - before;
     }
-    if (ix->failed) status = ig_prefix_index_fail(ix, s->dir.path, err);
-    ig_prefix_leave(s);
-    return status;
+    return ig_prefix_leave_with(s, IG_OK, err);
 }
 
 static ig_status put(ig_prefix_store *s, const char *name, const void *bytes, size_t n, ig_error *err) {
@@ -140,7 +137,7 @@ bool ig_prefix_note_next(ig_prefix_store *s, int64_t *root, ig_prefix_item *item
     if (!ig_prefix_index_step(ix, q)) return false;
     *item = (ig_prefix_item){.is_whole = true, .used = 1e-6 * (double)sqlite3_column_int64(q, 4)};
     *root = sqlite3_column_int64(q, 0);
-    if (sqlite3_column_bytes(q, 1) == 16) item->root = ig_prefix_get_id(sqlite3_column_blob(q, 1));
+    ig_prefix_index_id(&item->root, q, 1);
     ig_prefix_index_text(item->note, sizeof item->note, q, 2);
     item->bytes = (uint64_t)sqlite3_column_int64(q, 3);
     ig_prefix_index_text(item->model, sizeof item->model, q, 5);
@@ -211,7 +208,6 @@ ig_status ig_prefix_store_note_get(ig_prefix_store *s, const char *name, void **
 ig_status ig_prefix_store_note_list(ig_prefix_store *s, bool (*each)(void *user, const ig_prefix_note *note),
                                     void *user, ig_error *err) {
     ig_prefix_index *ix = &s->index;
-    ig_status status = IG_OK;
     ig_prefix_enter(s);
     sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NOTES, "x", &s->notes);
     while (ig_prefix_index_step(ix, q)) {
@@ -223,7 +219,5 @@ ig_status ig_prefix_store_note_list(ig_prefix_store *s, bool (*each)(void *user,
         if (each(user, &note)) break;
     }
     sqlite3_reset(q);
-    if (ix->failed) status = ig_prefix_index_fail(ix, s->dir.path, err);
-    ig_prefix_leave(s);
-    return status;
+    return ig_prefix_leave_with(s, IG_OK, err);
 }

@@ -196,6 +196,12 @@ void ig_prefix_enter(ig_prefix_store *s) {
 
 void ig_prefix_leave(ig_prefix_store *s) { pthread_mutex_unlock(&s->index_lock); }
 
+ig_status ig_prefix_leave_with(ig_prefix_store *s, ig_status status, ig_error *err) {
+    if (!status && s->index.failed) status = ig_prefix_index_fail(&s->index, s->dir.path, err);
+    ig_prefix_leave(s);
+    return status;
+}
+
 /* ---- uses ---------------------------------------------------------------- */
 
 int64_t ig_prefix_now(ig_prefix_store *s) {
@@ -381,7 +387,6 @@ static int set_end(ig_prefix_store *s, uint64_t n_bytes) { return ftruncate(s->t
 
 /* What must be so before a piece is written; *is_there: nothing is to be done. */
 static ig_status prepare_put(ig_prefix_store *s, const ig_prefix_piece *piece, bool *is_there, ig_error *err) {
-    ig_prefix_index *ix = &s->index;
     ig_prefix_row row;
     ig_status status = IG_OK;
     ig_prefix_enter(s);
@@ -394,9 +399,7 @@ static ig_status prepare_put(ig_prefix_store *s, const ig_prefix_piece *piece, b
             ig_prefix_forget(s, &row);
     }
     if (!*is_there) status = ig_prefix_make_room(s, ig_prefix_record_bytes(s->piece_bytes), &piece->parent, err);
-    if (!status && ix->failed) status = ig_prefix_index_fail(ix, s->dir.path, err);
-    ig_prefix_leave(s);
-    return status;
+    return ig_prefix_leave_with(s, status, err);
 }
 
 static ig_status put(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n, ig_error *err) {

@@ -71,6 +71,8 @@ ig_status ig_prefix_check_areas(const ig_prefix_store *s, const ig_prefix_piece 
 /* Locks the index for one public call. */
 void ig_prefix_enter(ig_prefix_store *s);
 void ig_prefix_leave(ig_prefix_store *s);
+/* What went wrong, or else what the index has failed at. */
+ig_status ig_prefix_leave_with(ig_prefix_store *s, ig_status status, ig_error *err);
 
 /* Microseconds since 1970, always later than the last one. */
 int64_t ig_prefix_now(ig_prefix_store *s);

@@ -25,16 +25,10 @@ enum { BUFFER = 1 << 20 };
 static void fill_root(ig_prefix_store *s, int64_t piece, ig_prefix_item *item) {
     sqlite3_stmt *q = ig_prefix_index_query(&s->index, IG_Q_ROOT_OF, "i", piece);
     if (!ig_prefix_index_step(&s->index, q)) return;
-    if (sqlite3_column_bytes(q, 0) == 16) item->root = ig_prefix_get_id(sqlite3_column_blob(q, 0));
+    ig_prefix_index_id(&item->root, q, 0);
     ig_prefix_index_text(item->model, sizeof item->model, q, 1);
     ig_prefix_index_text(item->kind, sizeof item->kind, q, 2);
     sqlite3_reset(q);
-}
-
-static ig_status leave(ig_prefix_store *s, ig_error *err) {
-    ig_status status = s->index.failed ? ig_prefix_index_fail(&s->index, s->dir.path, err) : IG_OK;
-    ig_prefix_leave(s);
-    return status;
 }
 
 /* ---- listing ------------------------------------------------------------- */
@@ -61,7 +55,7 @@ ig_status ig_prefix_list(ig_prefix_store *s, ig_prefix_item_fn each, void *user,
         ig_prefix_enter(s);
         more = ig_prefix_index_find(ix, &row, IG_Q_NEXT_END, "i", row.piece);
         if (more) fill_chain(s, row, &item);
-        status = leave(s, err);
+        status = ig_prefix_leave_with(s, IG_OK, err);
         if (!status && more && each(user, &item)) return IG_OK;
     }
     int64_t root = 0;
@@ -69,7 +63,7 @@ ig_status ig_prefix_list(ig_prefix_store *s, ig_prefix_item_fn each, void *user,
     for (bool more = true; more && !status;) {
         ig_prefix_enter(s);
         more = ig_prefix_note_next(s, &root, &item);
-        status = leave(s, err);
+        status = ig_prefix_leave_with(s, IG_OK, err);
         if (!status && more && each(user, &item)) return IG_OK;
     }
     return status;
@@ -145,7 +139,7 @@ static ig_status check_pieces(checker *c, ig_error *err) {
         ig_prefix_enter(s);
         bool more = ig_prefix_index_find(ix, &row, IG_Q_NEXT_PIECE, "i", row.piece);
         if (more) fill_root(s, row.piece, &item);
-        ig_status status = leave(s, err);
+        ig_status status = ig_prefix_leave_with(s, IG_OK, err);
         if (status || !more) return status;
         item.id = row.id;
         item.n_pieces = 1;
@@ -168,7 +162,7 @@ static ig_status check_notes(checker *c, ig_error *err) {
         size_t n;
         ig_prefix_enter(c->s);
         bool more = ig_prefix_note_next(c->s, &root, &item);
-        ig_status status = leave(c->s, err);
+        ig_status status = ig_prefix_leave_with(c->s, IG_OK, err);
         if (status || !more) return status;
         status = ig_prefix_note_read(c->s, &item.root, item.note, &bytes, &n, &why);
         free(bytes);

@@ -75,10 +75,10 @@ void ig_forward_send_shares(forward *f);
 /* Heads of f->layer, normed and rotated as the family does: queries of the rows from `first` on, keys of all. */
 void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first);
 void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w);
-/* RoPE alone, of n_heads of each row, the first of which is at x and number `first`. */
-void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first);
 /* The same of values, from what they are made of, which may be v. */
 void ig_forward_place_values(const forward *f, float *v, const float *from);
+/* RoPE alone, of n_heads of each row, the first of which is at x and number `first`. */
+void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first);
 
 /* IG_E_NUMBER, saying where, if anything is not finite, or too large to be kept or computed with (finite.c): the
  * residual stream after the embedding, or after `where`, "the attention of layer" f->layer; the layer's queries,

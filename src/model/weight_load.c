@@ -63,28 +63,11 @@ static void load_all(loader *l, const ig_config *c) {
     load_matrix(l, &w->input_in, false);
     for (int i = 0; i < c->n_layers; i++) {
         ig_layer *layer = &w->layers[i];
+        ig_matrix *of[IG_LAYER_MATRICES];
+        ig_layer_matrices(of, layer);
         /* A policy may want rows of q: a map can read them again. */
-        load_matrix(l, &layer->q, l->o.is_copied);
-        ig_recurrent *r = &layer->recurrent;
-        ig_latent *latent = &layer->latent;
-        if (!latent->is_key_up_made) load_matrix(l, &latent->key_up, false);
-        ig_matrix *const others[] = {&r->qkv,
-                                     &r->z,
-                                     &r->beta,
-                                     &r->alpha,
-                                     &layer->k,
-                                     &layer->v,
-                                     &layer->attn_gate,
-                                     &layer->o,
-                                     &layer->router,
-                                     &layer->shared_gate,
-                                     &layer->input_gate,
-                                     &layer->input_out,
-                                     &latent->q_in,
-                                     &latent->rotating,
-                                     &latent->value_up};
-        for (size_t k = 0; k < IG_COUNT(others); k++) load_matrix(l, others[k], false);
-        load_ffn(l, &layer->shared);
+        for (int k = 0; k < IG_LAYER_MATRICES; k++)
+            if (of[k]) load_matrix(l, of[k], of[k] == &layer->q && l->o.is_copied);
         for (int e = 0; e < layer->n_experts; e++) load_ffn(l, &layer->experts[e]);
     }
 }

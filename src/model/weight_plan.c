@@ -9,12 +9,6 @@
 #include "base/compiler.h"
 #include "base/error.h"
 
-enum {
-    LAYER_QUERY = 3,
-    LAYER_ATTENTION = LAYER_QUERY + 10,
-    LAYER_OTHERS = LAYER_ATTENTION + 7, /* matrices of a layer beside those of experts */
-};
-
 /* Where matrices are found. */
 typedef struct listing {
     const ig_weight_reader *reader;
@@ -35,34 +29,13 @@ static ig_status add(ig_weight_group *g, ig_matrix *m, const listing *l, ig_devi
 static int count_parts(const ig_layer *w, bool with_experts) { return w->router.w && !with_experts ? 0 : w->n_experts; }
 
 static ig_status add_layer(ig_weight_group *g, ig_layer *w, const listing *l, ig_error *err) {
-    ig_ffn *shared = &w->shared;
-    ig_recurrent *r = &w->recurrent;
-    ig_latent *latent = &w->latent;
-    ig_matrix *const first[LAYER_OTHERS] = {&latent->q_in,
-                                            &w->q,
-                                            latent->is_key_up_made ? NULL : &latent->key_up,
-                                            &w->k,
-                                            &latent->rotating,
-                                            &w->v,
-                                            &w->attn_gate,
-                                            &r->qkv,
-                                            &r->z,
-                                            &r->beta,
-                                            &r->alpha,
-                                            &latent->value_up,
-                                            &w->o,
-                                            &w->router,
-                                            &shared->gate,
-                                            &shared->up,
-                                            &shared->down,
-                                            &w->shared_gate,
-                                            &w->input_gate,
-                                            &w->input_out};
+    ig_matrix *first[IG_LAYER_MATRICES];
+    ig_layer_matrices(first, w);
     ig_status s = IG_OK;
-    for (int i = 0; i < LAYER_OTHERS && !s; i++) {
+    for (int i = 0; i < IG_LAYER_MATRICES && !s; i++) {
         if (first[i]) s = add(g, first[i], l, l->panels, err);
-        if (i == LAYER_QUERY - 1) g->n_query = g->n;
-        if (i == LAYER_ATTENTION - 1) g->n_attention = g->n;
+        if (i == IG_LAYER_QUERY - 1) g->n_query = g->n;
+        if (i == IG_LAYER_ATTENTION - 1) g->n_attention = g->n;
     }
     for (int i = 0; i < IG_FFN_MATRICES * count_parts(w, l->with_experts) && !s; i++) {
         ig_ffn *e = &w->experts[i / IG_FFN_MATRICES];
@@ -124,7 +97,7 @@ ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, 
     bool is_tied = w->head.w == w->embed.w;
     size_t n = is_tied ? IG_COUNT(others) - 1 : IG_COUNT(others), n_places = n;
     for (int i = 0; i < n_layers; i++)
-        n_places += (size_t)(LAYER_OTHERS + IG_FFN_MATRICES * count_parts(&w->layers[i], with_experts));
+        n_places += (size_t)(IG_LAYER_MATRICES + IG_FFN_MATRICES * count_parts(&w->layers[i], with_experts));
     *out = (ig_weight_plan){.n_layers = n_layers,
                             .layers = calloc((size_t)n_layers, sizeof *out->layers),
                             .places = calloc(n_places, sizeof *out->places)};

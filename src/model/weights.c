@@ -271,7 +271,8 @@ static void bind_keys_and_values(ig_binder *b, ig_latent *l, int i) {
     ig_tensor_name name = ig_bind_name(b, b->names.keys_values_up, i, ".weight");
     l->value_up = ig_bind_first(b, name.text, 2, 1, n, c->latent.kv_rank);
     if (b->status) return;
-    if (l->value_up.type == IG_TYPE_F8_E4M3) l->value_up = widen(b, &l->value_up);
+    l->is_value_up_made = l->value_up.type == IG_TYPE_F8_E4M3;
+    if (l->is_value_up_made) l->value_up = widen(b, &l->value_up);
     if (ig_type_get(l->value_up.type)->block > 1) {
         b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
                             b->path, name.text, ig_type_get(l->value_up.type)->name);
@@ -540,6 +541,34 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     out->is_used = b.used;
     if (b.status) ig_weights_close(out);
     return b.status;
+}
+
+void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w) {
+    ig_ffn *shared = &w->shared;
+    ig_recurrent *r = &w->recurrent;
+    ig_latent *latent = &w->latent;
+    ig_matrix *const all[] = {&latent->q_in,
+                              &w->q,
+                              latent->is_key_up_made ? NULL : &latent->key_up,
+                              &w->k,
+                              &latent->rotating,
+                              &w->v,
+                              &w->attn_gate,
+                              &r->qkv,
+                              &r->z,
+                              &r->beta,
+                              &r->alpha,
+                              latent->is_value_up_made ? NULL : &latent->value_up,
+                              &w->o,
+                              &w->router,
+                              &shared->gate,
+                              &shared->up,
+                              &shared->down,
+                              &w->shared_gate,
+                              &w->input_gate,
+                              &w->input_out};
+    _Static_assert(IG_COUNT(all) == IG_LAYER_MATRICES, "all of a layer");
+    memcpy(out, all, sizeof all);
 }
 
 void ig_weights_close(ig_weights *w) {

@@ -18,11 +18,12 @@ typedef struct ig_norm_weights {
 
 /* Of a layer with latents (ig_latent_shape), beside q, k (the latent's rows), o, and k_norm (the latent's). */
 typedef struct ig_latent {
-    ig_matrix q_in;      /* [q_rank][d_model] of the latent of queries, normed by q_norm; absent: there is none */
-    ig_matrix rotating;  /* [n_rot][d_model] of a key */
-    ig_matrix key_up;    /* [n_heads kv_rank][key_dim] */
-    ig_matrix value_up;  /* [n_heads][value_dim, or key_dim rows of keys before them][kv_rank] */
-    bool is_key_up_made; /* it is not in the file, which has the same the other way round */
+    ig_matrix q_in;     /* [q_rank][d_model] of the latent of queries, normed by q_norm; absent: there is none */
+    ig_matrix rotating; /* [n_rot][d_model] of a key */
+    ig_matrix key_up;   /* [n_heads kv_rank][key_dim] */
+    ig_matrix value_up; /* [n_heads][value_dim, or key_dim rows of keys before them][kv_rank] */
+    /* It is not in the file, which has the same the other way round; which has it in FP8. */
+    bool is_key_up_made, is_value_up_made;
 } ig_latent;
 
 /* gate is absent where the activation takes none: up = fc1, down = fc2. */
@@ -95,6 +96,14 @@ typedef struct ig_weights {
  * else). */
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           const ig_adapters *adapters, ig_error *err);
+
+enum {
+    IG_LAYER_QUERY = 3,                        /* those of queries, and those */
+    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 10,  /* up to where attention ends, and the state of others, */
+    IG_LAYER_MATRICES = IG_LAYER_ATTENTION + 7 /* of all of a layer, but its experts' */
+};
+/* A layer's matrices in the order of their use. Some may be absent; NULL: what is not in the file. */
+void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w);
 
 typedef struct ig_load_options {
     bool is_copied;          /* the file is; else it is mapped */

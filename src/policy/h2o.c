@@ -5,7 +5,6 @@
  * than a budget, a share of the tokens seen so far: one half are the most recent entries, the other those with the
  * largest sums. The rest is dropped for ever. Attention uses all that is held.
  */
-#include <stdlib.h>
 
 #include "policy/policy.h"
 
@@ -20,18 +19,11 @@ static uint64_t h2o_plan(const ig_policy_shape *s, const ig_cache_options *o, in
     return ig_policy_sparse_heads(s, o) * head_bytes(n);
 }
 
-static void h2o_close(ig_policy *p) {
-    ig_head_table_close(&((h2o_policy *)p)->sums);
-    free(p);
-}
+static void h2o_close(ig_policy *p) { ig_head_table_close(&((h2o_policy *)p)->sums); }
 
-static ig_status h2o_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                          ig_error *err) {
-    ig_status s = ig_policy_new(out, sizeof(h2o_policy), &ig_policy_h2o, shape, options, err);
-    if (s) return s;
-    s = ig_head_table_open(&((h2o_policy *)*out)->sums, "sums of attention weights", ig_policy_heads(shape),
-                           head_bytes(shape->n_ctx), err);
-    return ig_policy_opened(out, s);
+static ig_status h2o_open(ig_policy *p, ig_error *err) {
+    return ig_head_table_open(&((h2o_policy *)p)->sums, "sums of attention weights", ig_policy_heads(&p->shape),
+                              head_bytes(p->shape.n_ctx), err);
 }
 
 static float *head_sums(const ig_policy *p, int layer, int head) {
@@ -45,7 +37,7 @@ static void h2o_append(ig_policy *p, int layer, int head, int slot, const uint16
 
 static void h2o_observe(ig_policy *p, const ig_observation *x) {
     float *sums = head_sums(p, x->layer, x->head);
-    for (int i = 0; i < x->e.n; i++) sums[x->e.slot ? x->e.slot[i] : i] += x->weights[i];
+    for (int i = 0; i < x->e.n; i++) sums[ig_entry_slot(&x->e, i)] += x->weights[i];
 }
 
 static int h2o_limit(const ig_policy *p, int layer, int n_tokens) {
@@ -56,7 +48,7 @@ static int h2o_limit(const ig_policy *p, int layer, int n_tokens) {
 
 static int h2o_value(ig_policy *p, int layer, int head, const ig_entries *e, int n_kept, float *value) {
     const float *sums = head_sums(p, layer, head);
-    for (int i = 0; i < e->n; i++) value[i] = sums[e->slot ? e->slot[i] : i];
+    for (int i = 0; i < e->n; i++) value[i] = sums[ig_entry_slot(e, i)];
     return n_kept / 2;
 }
 
@@ -70,6 +62,7 @@ const ig_policy_ops ig_policy_h2o = {
     .help = "keep the recent entries and those with the most attention so far, drop the others for ever (H2O)",
     .n_dense_layers = 2,
     .plan = h2o_plan,
+    .size = sizeof(h2o_policy),
     .open = h2o_open,
     .close = h2o_close,
     .append = h2o_append,

@@ -10,7 +10,6 @@
  * summed; sinks, the recent window and the heaviest others are used, within the budget. The others count by a sketch of
  * their values (values.h).
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -51,21 +50,18 @@ static void infinigen_close(ig_policy *base) {
     if (has_copy(base)) base->shape.device->ops->unbind(base->shape.device, base->shape.sketch->file.data);
     ig_unit_table_close(&p->sketch);
     ig_chooser_close(&p->chooser);
-    free(p);
 }
 
-static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                                ig_error *err) {
-    ig_status s = ig_policy_new(out, sizeof(infinigen_policy), &ig_policy_infinigen, shape, options, err);
-    if (s) return s;
-    infinigen_policy *p = (infinigen_policy *)*out;
+static ig_status infinigen_open(ig_policy *base, ig_error *err) {
+    infinigen_policy *p = (infinigen_policy *)base;
+    const ig_policy_shape *shape = &base->shape;
     p->rank = rank_of(shape);
     uint64_t maps = shape->sketch ? shape->sketch->checksum : 0;
-    s = ig_policy_open_table(&p->sketch, *out, "key sketch", maps, ig_sketch_block_bytes(p->rank), err);
+    ig_status s = ig_policy_open_table(&p->sketch, base, "key sketch", maps, ig_sketch_block_bytes(p->rank), err);
     if (!s) s = ig_chooser_open(&p->chooser, err);
-    if (!s && has_copy(*out))
+    if (!s && has_copy(base))
         s = shape->device->ops->bind(shape->device, shape->sketch->file.data, shape->sketch->file.size, err);
-    return ig_policy_opened(out, s);
+    return s;
 }
 
 /* out = K key - offset. */
@@ -198,6 +194,7 @@ const ig_policy_ops ig_policy_infinigen = {
     .takes_limit = true,
     .n_whole = IG_CHOICE_WHOLE,
     .plan = infinigen_plan,
+    .size = sizeof(infinigen_policy),
     .open = infinigen_open,
     .close = infinigen_close,
     .append = infinigen_append,

@@ -4,7 +4,6 @@
  * them all in each step. It saves neither memory nor time; it shows what the best sketch could do with the same share
  * of the entries.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "policy/choose.h"
@@ -24,17 +23,13 @@ static void oracle_close(ig_policy *base) {
     oracle_policy *p = (oracle_policy *)base;
     ig_unit_table_close(&p->keys);
     ig_chooser_close(&p->chooser);
-    free(p);
 }
 
-static ig_status oracle_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                             ig_error *err) {
-    ig_status s = ig_policy_new(out, sizeof(oracle_policy), &ig_policy_oracle, shape, options, err);
-    if (s) return s;
-    oracle_policy *p = (oracle_policy *)*out;
-    s = ig_policy_open_table(&p->keys, *out, "copy of the keys", 0, key_bytes(shape, IG_UNIT_SLOTS), err);
-    if (!s) s = ig_chooser_open(&p->chooser, err);
-    return ig_policy_opened(out, s);
+static ig_status oracle_open(ig_policy *base, ig_error *err) {
+    oracle_policy *p = (oracle_policy *)base;
+    ig_status s =
+        ig_policy_open_table(&p->keys, base, "copy of the keys", 0, key_bytes(&base->shape, IG_UNIT_SLOTS), err);
+    return s ? s : ig_chooser_open(&p->chooser, err);
 }
 
 /* Where a key lies in its unit. */
@@ -92,6 +87,7 @@ const ig_policy_ops ig_policy_oracle = {
     .takes_limit = true,
     .n_whole = IG_CHOICE_WHOLE,
     .plan = oracle_plan,
+    .size = sizeof(oracle_policy),
     .open = oracle_open,
     .close = oracle_close,
     .append = oracle_append,

@@ -82,8 +82,6 @@ static void note_change(osdi24_policy *p, size_t head, int slot) {
     if (slot < p->copied[head]) p->copied[head] = slot;
 }
 
-static int slot_of(const ig_entries *e, int i) { return e->slot ? e->slot[i] : i; }
-
 /* ---- opening ------------------------------------------------------------------ */
 
 static void set_sizes(osdi24_policy *p) {
@@ -168,29 +166,26 @@ static void osdi24_close(ig_policy *base) {
     ig_head_table_close(&p->partial);
     ig_partial_weights_close(&p->weights);
     ig_space_close(&p->space);
-    free(p);
 }
 
-static ig_status osdi24_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                             ig_error *err) {
-    ig_status s = ig_policy_new(out, sizeof(osdi24_policy), &ig_policy_infinigen_osdi24, shape, options, err);
-    if (s) return s;
-    osdi24_policy *p = (osdi24_policy *)*out;
+static ig_status osdi24_open(ig_policy *base, ig_error *err) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    const ig_policy_shape *shape = &base->shape;
     set_sizes(p);
     p->space.dev = shape->device;
     lay_out(p);
     size_t heads = (size_t)p->n_sparse * (size_t)shape->n_heads,
            groups = (size_t)p->n_sparse * (size_t)shape->n_kv_heads, bytes = ig_space_bytes(&p->space);
     int n_slots = ig_policy_slots(shape);
-    if (!ig_space_open(&p->space)) s = ig_fail_memory(err, "partial keys", bytes);
+    ig_status s = ig_space_open(&p->space) ? IG_OK : ig_fail_memory(err, "partial keys", bytes);
     if (!s) s = ig_head_table_open(&p->keys, "keys of the prompt", groups, key_bytes(p, n_slots), err);
     if (!s) s = ig_head_table_open(&p->partial, "partial keys", heads, partial_bytes(p, n_slots), err);
     if (!s) s = ig_partial_weights_open(&p->weights, is_helped(p), err);
     if (!s && is_helped(p)) s = open_copies(p, err);
-    if (s) return ig_policy_opened(out, s);
+    if (s) return s;
     lay_out(p);
     for (int l = 0, n = 0; l < shape->n_layers; l++)
-        p->sparse[l] = ig_policy_layer_is_dense(shape, options, l) ? -1 : n++;
+        p->sparse[l] = ig_policy_layer_is_dense(shape, &base->options, l) ? -1 : n++;
     return IG_OK;
 }
 
@@ -313,7 +308,7 @@ static void osdi24_append(ig_policy *base, int layer, int head, int slot, const 
 static void skew_keys(float out[][TILE], const osdi24_policy *p, int layer, int head, const ig_entries *e, int begin,
                       int n) {
     const uint16_t *row[TILE];
-    for (int i = 0; i < n; i++) row[i] = key_at(p, layer, head / group_of(&p->base.shape), slot_of(e, begin + i));
+    for (int i = 0; i < n; i++) row[i] = key_at(p, layer, head / group_of(&p->base.shape), ig_entry_slot(e, begin + i));
     skew(out, p, layer, head, row, n);
 }
 
@@ -336,7 +331,7 @@ static void choose_columns(osdi24_policy *p, int layer, int head, const ig_entri
     for (int begin = 0; begin < e->n; begin += TILE) {
         int m = e->n - begin < TILE ? e->n - begin : TILE;
         skew_keys(skewed, p, layer, head, e, begin, m);
-        for (int i = 0; i < m; i++) put_partial(p, layer, head, slot_of(e, begin + i), skewed, i);
+        for (int i = 0; i < m; i++) put_partial(p, layer, head, ig_entry_slot(e, begin + i), skewed, i);
     }
 }
 
@@ -372,7 +367,7 @@ static void score_entries(const osdi24_policy *p, int layer, int head, const flo
     narrow_query(narrow, p, layer, head, q, e->narrow);
     for (int begin = 0; begin < n; begin += KEYS) {
         int m = n - begin < KEYS ? n - begin : KEYS;
-        for (int i = 0; i < m; i++) row[i] = partial_at(p, layer, head, slot_of(e, begin + i));
+        for (int i = 0; i < m; i++) row[i] = partial_at(p, layer, head, ig_entry_slot(e, begin + i));
         s->kernels->attn_scores(scores + begin, 0, narrow, 1, p->width, s->scale, row, m);
     }
     ig_cap_scores(s->kernels, s->cap, scores, 0, 1, n);
@@ -528,6 +523,7 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .guess_is_final = true,
     .budget = 0.20,
     .plan = osdi24_plan,
+    .size = sizeof(osdi24_policy),
     .open = osdi24_open,
     .close = osdi24_close,
     .append = osdi24_append,

@@ -39,12 +39,21 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
     return ig_fail(err, IG_E_ARG, "KV policy '%s' is unknown; there are: %s", o->policy, names);
 }
 
-ig_status ig_policy_new(ig_policy **out, size_t size, const ig_policy_ops *ops, const ig_policy_shape *shape,
-                        const ig_cache_options *options, ig_error *err) {
-    *out = calloc(1, size);
-    if (!*out) return ig_fail_memory(err, "KV policy", size);
-    **out = (ig_policy){ops, *shape, *options};
-    return IG_OK;
+ig_status ig_policy_open(ig_policy **out, const ig_policy_ops *ops, const ig_policy_shape *shape,
+                         const ig_cache_options *options, ig_error *err) {
+    ig_policy *p = *out = calloc(1, ops->size);
+    if (!p) return ig_fail_memory(err, "KV policy", ops->size);
+    *p = (ig_policy){ops, *shape, *options};
+    ig_status s = ops->open ? ops->open(p, err) : IG_OK;
+    if (!s) return IG_OK;
+    ig_policy_close(p);
+    *out = NULL;
+    return s;
+}
+
+void ig_policy_close(ig_policy *p) {
+    if (p && p->ops->close) p->ops->close(p);
+    free(p);
 }
 
 ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char *what, uint64_t of, size_t unit_bytes,
@@ -128,18 +137,10 @@ bool ig_policy_has_room(const ig_policy *p, int n) { return ig_policy_count(p, n
 
 /* ---- full ---------------------------------------------------------------- */
 
-static ig_status full_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                           ig_error *err) {
-    return ig_policy_new(out, sizeof **out, &ig_policy_full, shape, options, err);
-}
-
-static void full_close(ig_policy *p) { free(p); }
-
 const ig_policy_ops ig_policy_full = {
     .name = "full",
     .help = "keep and use every entry",
     .uses_everything = true,
     .takes_limit = true,
-    .open = full_open,
-    .close = full_close,
+    .size = sizeof(ig_policy),
 };

@@ -103,7 +103,9 @@ typedef struct ig_policy_ops {
     uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
     /* Bytes kept at present for n tokens. Optional: what plan() says. */
     uint64_t (*bytes)(const ig_policy *p, int n);
-    ig_status (*open)(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options, ig_error *err);
+    size_t size; /* of its object, which begins with an ig_policy and is zero behind that */
+    /* Takes what it needs; what a failure leaves goes to close(). Optional, both: nothing. */
+    ig_status (*open)(ig_policy *p, ig_error *err);
     void (*close)(ig_policy *p);
 
     /* ---- what it is shown ---- */
@@ -192,6 +194,10 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *options, i
 
 extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_policy_snapkv, ig_policy_pyramidkv,
     ig_policy_quest, ig_policy_infinigen_osdi24, ig_policy_infinigen, ig_policy_oracle;
+ig_status ig_policy_open(ig_policy **out, const ig_policy_ops *ops, const ig_policy_shape *shape,
+                         const ig_cache_options *options, ig_error *err);
+/* NULL is fine. */
+void ig_policy_close(ig_policy *p);
 
 /* True if every step uses all entries of this layer: no selection, nothing kept. */
 bool ig_policy_is_dense(const ig_policy *p, int layer);
@@ -246,17 +252,6 @@ ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char 
 
 /* What a table has of a list that a policy describes. */
 ig_units ig_policy_units(const ig_policy *p, const ig_unit_table *t, const ig_choosing *x);
-
-/* How an open() begins: an object of so many bytes, zero but for the ig_policy it begins with. */
-ig_status ig_policy_new(ig_policy **out, size_t size, const ig_policy_ops *ops, const ig_policy_shape *shape,
-                        const ig_cache_options *options, ig_error *err);
-/* How it ends: after a failure what there is of the object is closed. */
-static inline ig_status ig_policy_opened(ig_policy **out, ig_status status) {
-    if (!status) return IG_OK;
-    (*out)->ops->close(*out);
-    *out = NULL;
-    return status;
-}
 
 /* Makes the chosen numbers of entries, in order of position, the slots they lie in. */
 static inline void ig_policy_name_slots(ig_choosing *x) {

@@ -9,7 +9,6 @@
  * (--kv-sinks 0 --kv-recent 1 for the paper's selection), and of the last page only what the budget has left, so that
  * policies are compared by the same number of entries.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -31,17 +30,10 @@ static uint64_t quest_plan(const ig_policy_shape *s, const ig_cache_options *o, 
     return ig_policy_sparse_heads(s, o) * (size_t)n_pages(n) * page_bytes(s);
 }
 
-static void quest_close(ig_policy *p) {
-    ig_unit_table_close(&((quest_policy *)p)->bounds);
-    free(p);
-}
+static void quest_close(ig_policy *p) { ig_unit_table_close(&((quest_policy *)p)->bounds); }
 
-static ig_status quest_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                            ig_error *err) {
-    ig_status s = ig_policy_new(out, sizeof(quest_policy), &ig_policy_quest, shape, options, err);
-    if (s) return s;
-    s = ig_policy_open_table(&((quest_policy *)*out)->bounds, *out, "page bounds", 0, page_bytes(shape), err);
-    return ig_policy_opened(out, s);
+static ig_status quest_open(ig_policy *p, ig_error *err) {
+    return ig_policy_open_table(&((quest_policy *)p)->bounds, p, "page bounds", 0, page_bytes(&p->shape), err);
 }
 
 static void quest_append(ig_policy *base, int layer, int head, int token, const uint16_t *key, const uint16_t *value) {
@@ -166,6 +158,7 @@ const ig_policy_ops ig_policy_quest = {
     .n_dense_layers = 2,
     .sums_up = true,
     .plan = quest_plan,
+    .size = sizeof(quest_policy),
     .open = quest_open,
     .close = quest_close,
     .append = quest_append,

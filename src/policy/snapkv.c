@@ -11,7 +11,6 @@
  * The window is as long as ig_cache_options.n_recent, 32 by default as in snapkv's code; neighbours and the steepness
  * of the pyramid are as in these codes.
  */
-#include <stdlib.h>
 
 #include "base/compiler.h"
 #include "policy/policy.h"
@@ -36,28 +35,11 @@ static uint64_t snapkv_plan(const ig_policy_shape *s, const ig_cache_options *o,
     return ig_policy_sparse_heads(s, o) * head_bytes(n);
 }
 
-static void snapkv_close(ig_policy *p) {
-    ig_head_table_close(&((snapkv_policy *)p)->seen);
-    free(p);
-}
+static void snapkv_close(ig_policy *p) { ig_head_table_close(&((snapkv_policy *)p)->seen); }
 
-static ig_status open_policy(ig_policy **out, const ig_policy_ops *ops, const ig_policy_shape *shape,
-                             const ig_cache_options *options, ig_error *err) {
-    ig_status s = ig_policy_new(out, sizeof(snapkv_policy), ops, shape, options, err);
-    if (s) return s;
-    s = ig_head_table_open(&((snapkv_policy *)*out)->seen, "what a prompt's end attends to", ig_policy_heads(shape),
-                           head_bytes(shape->n_ctx), err);
-    return ig_policy_opened(out, s);
-}
-
-static ig_status snapkv_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                             ig_error *err) {
-    return open_policy(out, &ig_policy_snapkv, shape, options, err);
-}
-
-static ig_status pyramidkv_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                                ig_error *err) {
-    return open_policy(out, &ig_policy_pyramidkv, shape, options, err);
+static ig_status snapkv_open(ig_policy *p, ig_error *err) {
+    return ig_head_table_open(&((snapkv_policy *)p)->seen, "what a prompt's end attends to", ig_policy_heads(&p->shape),
+                              head_bytes(p->shape.n_ctx), err);
 }
 
 static head_seen *seen_of(const ig_policy *p, int layer, int head) {
@@ -80,7 +62,7 @@ static void snapkv_observe(ig_policy *p, const ig_observation *x) {
     head_seen *h = seen_of(p, x->layer, x->head);
     bool goes_on = h->end == x->end && h->next == x->first;
     for (int i = 0; i < x->e.n; i++) {
-        float *sum = &h->sums[x->e.slot ? x->e.slot[i] : i];
+        float *sum = &h->sums[ig_entry_slot(&x->e, i)];
         *sum = (goes_on ? *sum : 0) + x->weights[i];
     }
     h->end = x->end;
@@ -113,7 +95,7 @@ static int snapkv_limit(const ig_policy *p, int layer, int n_tokens) {
 static float mean_about(const head_seen *h, const ig_entries *e, int i, int n) {
     int begin = i < NEIGHBOURS ? 0 : i - NEIGHBOURS, end = ig_min_int(i + NEIGHBOURS + 1, n);
     float sum = 0;
-    for (int j = begin; j < end; j++) sum += h->sums[e->slot ? e->slot[j] : j];
+    for (int j = begin; j < end; j++) sum += h->sums[ig_entry_slot(e, j)];
     return sum / (2 * NEIGHBOURS + 1);
 }
 
@@ -130,15 +112,15 @@ static void snapkv_move(ig_policy *p, int layer, int head, int from, int to) {
     sums[to] = sums[from];
 }
 
-#define OPS(its_name, its_help, its_open)                                                                            \
-    {                                                                                                                \
-        .name = its_name, .help = its_help, .n_dense_layers = -1, .observes_ends = true, .plan = snapkv_plan,        \
-        .open = its_open, .close = snapkv_close, .append = snapkv_append, .stages = {{.run = ig_policy_choose_all}}, \
-        .observe = snapkv_observe, .limit = snapkv_limit, .value = snapkv_value, .move = snapkv_move                 \
+#define OPS(its_name, its_help)                                                                               \
+    {                                                                                                         \
+        .name = its_name, .help = its_help, .n_dense_layers = -1, .observes_ends = true, .plan = snapkv_plan, \
+        .size = sizeof(snapkv_policy), .open = snapkv_open, .close = snapkv_close, .append = snapkv_append,   \
+        .stages = {{.run = ig_policy_choose_all}}, .observe = snapkv_observe, .limit = snapkv_limit,          \
+        .value = snapkv_value, .move = snapkv_move                                                            \
     }
 
 const ig_policy_ops ig_policy_snapkv =
-    OPS("snapkv", "keep of a prompt what its end attends to, drop the rest for ever (SnapKV)", snapkv_open);
+    OPS("snapkv", "keep of a prompt what its end attends to, drop the rest for ever (SnapKV)");
 const ig_policy_ops ig_policy_pyramidkv =
-    OPS("pyramidkv", "keep of a prompt what its end attends to, the first layers more of it than the last (PyramidKV)",
-        pyramidkv_open);
+    OPS("pyramidkv", "keep of a prompt what its end attends to, the first layers more of it than the last (PyramidKV)");

@@ -76,7 +76,7 @@ void ig_usage_value(const ig_usage *u, size_t head, const ig_entries *e, float *
     const uint8_t *count = counts(u, head);
     const uint32_t *stamp = stamps(u, head);
     for (int i = 0; i < e->n; i++) {
-        int slot = e->slot ? e->slot[i] : i;
+        int slot = ig_entry_slot(e, i);
         value[i] = count ? (float)count[slot] : stamp ? (float)stamp[slot] : 0;
     }
 }

@@ -3,16 +3,7 @@
  * `window`: the first entries (attention sinks) and the most recent ones, nothing between (StreamingLLM, Xiao et al.
  * 2023). The budget counts both; what lies between stays in the store but is never used again.
  */
-#include <stdlib.h>
-
 #include "policy/policy.h"
-
-static ig_status window_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
-                             ig_error *err) {
-    return ig_policy_new(out, sizeof **out, &ig_policy_window, shape, options, err);
-}
-
-static void window_close(ig_policy *p) { free(p); }
 
 /* Position alone decides. */
 static void window_choose(ig_policy *p, ig_choosing *x, int part) {
@@ -29,8 +20,7 @@ const ig_policy_ops ig_policy_window = {
     .name = "window",
     .help = "use the first entries and the most recent ones (StreamingLLM)",
     .takes_limit = true,
-    .open = window_open,
-    .close = window_close,
+    .size = sizeof(ig_policy),
     .takes_all = ig_policy_has_room,
     .stages = {{.run = window_choose}},
 };

@@ -180,10 +180,11 @@ typedef struct ig_exchange {
     ig_response_items items;
 } ig_exchange;
 
+/* Ends what is not finished. */
 void ig_exchange_cancel(ig_exchange *x);
 /* A string, a list of tokens, or a list of several of these in "prompt"; false: refused. */
 bool ig_exchange_read_prompts(ig_exchange *x);
-/* Cancels what is not finished. */
+/* Cancels it, and frees all that it has. */
 void ig_exchange_close(ig_exchange *x);
 /* Reads what is common to both kinds; false: refused. */
 bool ig_exchange_read(ig_exchange *x);

@@ -105,7 +105,7 @@ static ig_policy *open_with(const world *w, bool skewed, double alpha, double bu
     const ig_policy_ops *ops;
     ig_policy *p = NULL;
     ig_error err = {0};
-    if (ig_policy_find(&ops, &o, &err) || ops->open(&p, &shape, &o, &err)) fail_msg("%s", err.text);
+    if (ig_policy_find(&ops, &o, &err) || ig_policy_open(&p, ops, &shape, &o, &err)) fail_msg("%s", err.text);
     assert_true(ig_policy_is_dense(p, 0) && !ig_policy_is_dense(p, 1));
     return p;
 }
@@ -258,7 +258,7 @@ static void does_what_the_paper_says(void **state) {
         expect_as_said(&r, w, skewed, t, t, PROMPT, 4, 1);
         for (int h = 0; h < HEADS; h++) assert_int_equal(r.index[h][r.n[h] - 1], t); /* its own */
     }
-    p->ops->close(p);
+    ig_policy_close(p);
     free(w);
 }
 
@@ -279,8 +279,8 @@ static void guesses_do_the_same(void **state) {
             assert_memory_equal(guess.index[h], r.index[h], (size_t)guess.n[h] * sizeof(int32_t));
         }
     }
-    guesser->ops->close(guesser);
-    other->ops->close(other);
+    ig_policy_close(guesser);
+    ig_policy_close(other);
     free(w);
 }
 
@@ -290,7 +290,7 @@ static int count_at(const world *w, double alpha, int budget) {
     result r;
     show_prompt(p, w, 0, PROMPT);
     step(&r, p, w, PROMPT);
-    p->ops->close(p);
+    ig_policy_close(p);
     for (int h = 1; h < HEADS; h++) assert_int_equal(r.n[h], r.n[0]);
     return r.n[0];
 }
@@ -339,8 +339,8 @@ static void heads_may_change_places(void **state) {
         assert_int_equal(a.n[h], b.n[mirrored(h)]);
         assert_memory_equal(a.index[h], b.index[mirrored(h)], sizeof a.index[h]);
     }
-    p->ops->close(p);
-    q->ops->close(q);
+    ig_policy_close(p);
+    ig_policy_close(q);
     free(w);
     free(m);
 }
@@ -362,8 +362,8 @@ static void a_new_prompt(void **state) {
     show_prompt(fresh, w, PROMPT + 1, 40);
     step(&b, fresh, w, PROMPT + 41);
     expect_as_said(&b, w, true, PROMPT + 41, PROMPT + 41, PROMPT, 4, 1);
-    used->ops->close(used);
-    fresh->ops->close(fresh);
+    ig_policy_close(used);
+    ig_policy_close(fresh);
     free(w);
     free(other);
 }
@@ -396,8 +396,8 @@ static void slots_are_used_again(void **state) {
         assert_int_equal(a.n[h], b.n[h]);
         for (int i = 0; i < a.n[h]; i++) assert_int_equal(a.index[h][i], slots[b.index[h][i]]);
     }
-    p->ops->close(p);
-    plain->ops->close(plain);
+    ig_policy_close(p);
+    ig_policy_close(plain);
     free(w);
     free(without);
 }
@@ -416,7 +416,7 @@ static void says_what_it_keeps(void **state) {
     assert_int_equal(p->ops->bytes(p, PROMPT + 1) - empty, HEADS * 16 * 2 * (PROMPT + 1));
     assert_true(p->ops->plan(&p->shape, &p->options, N_CTX) >=
                 empty + (KV_HEADS * DIM * 2 + HEADS * 16 * 2) * N_CTX); /* both, in the step between */
-    p->ops->close(p);
+    ig_policy_close(p);
     free(w);
 }
 
@@ -493,8 +493,8 @@ static void partial_query_weights(void **state) {
     show_prompt(p, w, 0, PROMPT);
     assert_null(p->ops->narrow(p, 1, &whole));
     assert_null(none->ops->narrow(none, 1, &whole));
-    p->ops->close(p);
-    none->ops->close(none);
+    ig_policy_close(p);
+    ig_policy_close(none);
     free(scratch);
     free(w);
 }
@@ -517,13 +517,13 @@ static void numbers_that_are_none(void **state) {
                 assert_true(r.index[h][i] > (i ? r.index[h][i - 1] : -1) && r.index[h][i] <= t);
         }
     }
-    p->ops->close(p);
+    ig_policy_close(p);
     p = open_policy(w, true, 4, 0.2);
     step(&r, p, w, 0);
     for (int h = 0; h < HEADS; h++) assert_int_equal(r.n[h], 1);
     step(&r, p, w, 1);
     for (int h = 0; h < HEADS; h++) assert_int_equal(r.n[h], 2);
-    p->ops->close(p);
+    ig_policy_close(p);
     free(w);
 }
 

@@ -41,7 +41,7 @@ static ig_policy *open_policy(const char *name, double budget, void **scratch) {
     const ig_policy_ops *ops;
     ig_policy *p = NULL;
     ig_error err = {0};
-    if (ig_policy_find(&ops, &o, &err) || ops->open(&p, &shape, &o, &err)) fail_msg("%s", err.text);
+    if (ig_policy_find(&ops, &o, &err) || ig_policy_open(&p, ops, &shape, &o, &err)) fail_msg("%s", err.text);
     *scratch = aligned_alloc(64, ((ops->scratch_bytes ? ops->scratch_bytes(&shape) : 0) + 127) / 64 * 64);
     assert_non_null(*scratch);
     return p;
@@ -96,7 +96,7 @@ static void keeps_its_promises(void **state) {
         for (int t = 0; t < 4; t++) assert_true(has(index_, chosen, t));
         for (int t = n - 32; t < n; t++) assert_true(has(index_, chosen, t));
     }
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 
@@ -106,7 +106,7 @@ static void a_whole_budget_is_everything(void **state) {
     float q[HEADS / KV_HEADS * DIM] = {1};
     append_all(p, N_CTX);
     for (int n = 1; n < N_CTX; n += 97) assert_int_equal(choose(p, 0, 0, q, ENTRIES(n), scratch), n);
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 
@@ -131,7 +131,7 @@ static void a_whole_budget_and_a_mass(void **state) {
     int n = choose(p, 0, 0, q, ENTRIES(N_CTX), scratch);
     p->options.mass = 0;
     assert_int_equal(choose(p, 0, 0, q, ENTRIES(N_CTX), scratch), n);
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 
@@ -176,7 +176,7 @@ static void finds_the_needle(void **state) {
     for (int t = 300; t < N_CTX; t++) p->ops->append(p, 2, 1, t, keys[1][t], keys[1][t]);
     n = choose(p, 2, 1, q, ENTRIES(N_CTX), scratch);
     assert_true(has(index_, n, 410));
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 
@@ -196,7 +196,7 @@ static void pages_are_counted_once(void **state) {
     int n = choose(p, 2, 1, q, ENTRIES(N), scratch);
     assert_int_equal(n, 70); /* 7 %: of the last page what is left of it */
     assert_true(has(index_, n, 410));
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 
@@ -251,7 +251,7 @@ static void run_oracle(const float *sinks) {
         if (!is_chosen[slots[i]] && weight[i] > most) most = weight[i];
     }
     assert_true(most <= least * (1 + 1e-4));
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 
@@ -290,7 +290,7 @@ static void locality_chooses_whole_blocks(void **state) {
     p->options.locality = 0;
     n = choose(p, 0, 0, q, ENTRIES(N_CTX), scratch);
     assert_true(count_parts(n) > 20);
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 
@@ -304,7 +304,7 @@ static void windows_need_no_memory(void **state) {
     uint64_t two_layers = p->ops->plan(&p->shape, &p->options, N_CTX), three = p->ops->plan(&plain, &p->options, N_CTX);
     assert_true(two_layers > 0 && two_layers * 3 == three * 2);
     assert_true(ig_policy_bytes(p, N_CTX) == two_layers);
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 
@@ -318,7 +318,7 @@ static void the_oracle_keeps_keys_blocks_and_values(void **state) {
     assert_true(ig_policy_bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks + values));
     p->options.no_rest = true;
     assert_true(ig_policy_bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks));
-    p->ops->close(p);
+    ig_policy_close(p);
     free(scratch);
 }
 

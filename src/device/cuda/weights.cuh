@@ -457,7 +457,7 @@ static __device__ __forceinline__ uint32_t ig_even_signs(uint32_t first, uint32_
     return both | (0x6996u >> (fold & 15) & 1) << 7 | (0x6996u >> (fold >> 8 & 15) & 1) << 15;
 }
 
-/* Codes of magnitudes that are negative where their bit is set, as ig_book_signed() of src/kernel/codebook.h. */
+/* Codes of magnitudes that are negative where their bit is set, as in src/kernel/codebook.h. */
 static __device__ __forceinline__ void ig_signed_codes(ig_part *out, uint32_t signs, uint32_t offset) {
     for (int j = 0; j < 4; j++) {
         uint32_t mask = ig_spread(signs >> 4 * j, 0) * 255u;
@@ -543,7 +543,9 @@ static __device__ __forceinline__ ig_part ig_part_of(const uint8_t *p, int i) {
 }
 
 /* Bytes of a float. */
-static __host__ __device__ constexpr int ig_float_bytes(int type) { return type == IG_TYPE_F32 ? 4 : type == IG_TYPE_F8_E4M3 ? 1 : 2; }
+static __host__ __device__ constexpr int ig_float_bytes(int type) {
+    return type == IG_TYPE_F32 ? 4 : type == IG_TYPE_F8_E4M3 ? 1 : 2;
+}
 
 /* ig_f8_f32() of src/base/half.h, of the low bits. */
 static __device__ __forceinline__ float ig_f8(uint32_t bits) {
