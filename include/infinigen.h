@@ -193,6 +193,9 @@ typedef struct ig_model_options {
     void *progress_user;
 } ig_model_options;
 
+/* How the states of a text's tokens become one vector, its embedding: that of the last token, or the mean of all. */
+typedef enum ig_pooling { IG_POOLING_LAST, IG_POOLING_MEAN } ig_pooling;
+
 typedef struct ig_model_info {
     const char *path;         /* as given */
     const char *architecture; /* "llama", "qwen2", "opt", ... ; "" without weights */
@@ -216,6 +219,7 @@ typedef struct ig_model_info {
     uint64_t private_bytes;     /* of weights copied or repacked at load: not mapped from the file */
     const ig_adapter *adapters; /* [n_adapters] */
     int n_adapters;
+    ig_pooling pooling; /* that a model for embeddings states; IG_POOLING_LAST where nothing is stated */
     bool has_tokenizer;
     const char *chat_template; /* Jinja, by which conversations become prompts: the model's, or what the options had;
                                   NULL: there is none */
@@ -593,6 +597,11 @@ typedef bool (*ig_logits_fn)(void *user, int first, int n_rows, const float *log
 IG_API ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
                                         ig_error *err);
 
+/* The same with states instead of logits, [n_rows][d_model]: what the last layer gives, normed, from which logits are
+ * made. The session has no current logits then. */
+IG_API ig_status ig_session_sync_states(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
+                                        ig_error *err);
+
 /* Makes the session hold the longest beginning of ids[0..n) that it can without computing: its own, or what others in
  * its ig_cache have computed. The last token is left to be computed for its logits, so that *n_held, the tokens held
  * then, is n only if they are held already and have current logits. ig_session_sync() begins with this. */
@@ -915,8 +924,10 @@ typedef struct ig_request_options {
     bool has_scores;               /* tokens come with their logprobs */
     int n_top;                     /* and with so many of the likeliest, up to IG_REQUEST_TOP_MAX */
     bool score_prompt; /* tokens of the prompt come too. Then all of it is computed, and nothing taken from others */
-    bool whole_characters; /* of what is cut off within a character nothing is shown; else U+FFFD */
-    uint64_t owner;        /* among whom places and turns are shared out; 0 (default): nobody in particular */
+    ig_logits_fn on_states; /* the prompt's, as ig_session_sync_states() hands them out, instead of an answer; NULL
+                               (default): an answer. Then all of the prompt is computed, too */
+    bool whole_characters;  /* of what is cut off within a character nothing is shown; else U+FFFD */
+    uint64_t owner;         /* among whom places and turns are shared out; 0 (default): nobody in particular */
     void (*on_token)(void *user, const ig_request_token *token); /* may be NULL, as the next one */
     void (*on_end)(void *user, const ig_request_result *result); /* exactly once, the last callback */
     void *user;                                                  /* of these two */

@@ -651,7 +651,7 @@ def write_qwen3_next(model, folder):
 
 
 # How published directories keep FP8: "quant_method", what scales are called, and rows and columns of a block.
-FP8 = {"qwen3-fp8": ("fp8", "weight_scale_inv", (128, 128)),       # as Qwen and DeepSeek do
+FP8 = {"qwen3-fp8": ("fp8", "weight_scale_inv", (2, 64)),  # as Qwen and DeepSeek do, but for the size
        "deepseek3-fp8": ("fp8", "weight_scale_inv", (16, 64)),
        "qwen3.5-moe-fp8": ("fp8", "weight_scale_inv", (128, 128)),
        "ministral3-fp8": ("fp8", "weight_scale_inv", None),        # one scale for a matrix, as Mistral does

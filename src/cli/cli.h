@@ -225,6 +225,7 @@ typedef struct ig_cli_options {
     const char *host, *unix_path, *api_key, *api_key_file, *alias; /* serve */
     int port, parallel, queue;
     double piece_ms, drain;
+    const char *pooling;
     bool any_model, sandbox, log_prompts;
     const char *log_format, *reasoning_format, *allowed_origins;
     const char *chat_template, *template_kwargs, *reasoning_effort, *reasoning; /* run and chat too */

@@ -22,6 +22,7 @@ static const char *const sketch_kinds[] = {"balanced", "skew", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const reasoning_switch[] = {"auto", "on", "off", NULL};
 static const char *const reasoning_formats[] = {"auto", "none", "deepseek", NULL};
+static const char *const poolings[] = {"auto", "last", "mean", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
 const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm", NULL};
@@ -297,6 +298,8 @@ const ig_cli_option ig_cli_option_table[] = {
     {"-a, --alias, --served-model-name", "NAME",
      "what clients call the model (default: what -hf names, or the file's name)", IG_VERB_SERVE, IG_KIND_TEXT,
      AT(alias), NULL, 0, 0, NULL},
+    {"--pooling", "TYPE", "what embeddings are of: the last token, or the mean of all; auto: as the model's file says",
+     IG_VERB_SERVE, IG_KIND_CHOICE, AT(pooling), "auto", 0, 0, poolings},
     {"--any-model", NULL, "answer whatever model a request names", IG_VERB_SERVE, IG_KIND_FLAG, AT(any_model), NULL, 0,
      0, NULL},
     {"--reasoning-format", "FORMAT",

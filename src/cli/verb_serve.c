@@ -84,6 +84,9 @@ static int serve(ig_server *server, ig_server_options *s, ig_cli_app *app) {
     s->alias = model_name(name, app);
     s->variables = app->variables;
     s->model = app->model;
+    s->pooling = strcmp(o->pooling, "auto") == 0   ? app->info.pooling
+                 : strcmp(o->pooling, "mean") == 0 ? IG_POOLING_MEAN
+                                                   : IG_POOLING_LAST;
     s->adapter_scales = app->adapters.scales;
     s->sampler = ig_cli_sampler_options(app, 0);
     s->scheduler = ig_scheduler_defaults();

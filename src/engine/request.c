@@ -107,7 +107,7 @@ static ig_session_options wanted(const ig_scheduler *c, const ig_request_options
     if (o->adapter_scales) w.adapter_scales = o->adapter_scales;
     w.shared = c->cache;
     w.cache.memory.store_path = NULL;
-    w.cache.no_share |= o->score_prompt;
+    w.cache.no_share |= o->score_prompt || o->on_states;
     return w;
 }
 
@@ -198,7 +198,7 @@ ig_status ig_request_begin(ig_request *r, ig_error *err) {
                             .on_token = on_answer_token,
                             .token_user = r,
                             .no_replacement = r->o.whole_characters};
-    r->is_alone = r->o.score_prompt || depends_on_pieces(r->session);
+    r->is_alone = r->o.score_prompt || r->o.on_states || depends_on_pieces(r->session);
     return ig_answer_open(&r->answer, err);
 }
 
@@ -220,8 +220,12 @@ int ig_request_rest(ig_request *r) {
 ig_status ig_request_compute(ig_request *r, int n, ig_error *err) {
     if (depends_on_pieces(r->session)) n = r->session->options.n_batch;
     int end = r->session->n_tokens + n;
-    return ig_session_sync_some(r->session, r->o.ids, ig_min_int(end, r->o.n_ids), r->o.n_ids,
-                                r->o.score_prompt ? on_prompt_logits : NULL, r, err);
+    ig_prompt_sink sink = {0};
+    if (r->o.on_states)
+        sink = (ig_prompt_sink){r->o.on_states, r->o.user, true};
+    else if (r->o.score_prompt)
+        sink = (ig_prompt_sink){on_prompt_logits, r, false};
+    return ig_session_sync_some(r->session, r->o.ids, ig_min_int(end, r->o.n_ids), r->o.n_ids, sink, err);
 }
 
 bool ig_request_advance(ig_request *r) {
@@ -229,6 +233,7 @@ bool ig_request_advance(ig_request *r) {
         if (r->session->n_tokens < r->o.n_ids) return false;
         r->is_answering = true;
         r->answered = ig_clock_seconds();
+        if (r->o.on_states) return true;
     }
     for (;;) {
         bool has_ended = ig_answer_is_full(&r->answer);

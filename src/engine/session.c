@@ -268,20 +268,25 @@ ig_status ig_session_drop_ahead(ig_session *s, ig_error *err) {
 typedef struct prefill {
     const int32_t *ids; /* [n] */
     int n, n_all;       /* tokens that the session is to hold now, and in the end */
-    ig_logits_fn sink;  /* NULL: nobody wants the logits */
-    void *user;
-    bool stop; /* the sink has had enough */
+    ig_prompt_sink sink;
+    float *states; /* [n_batch][d_model] */
+    bool stop;     /* the sink has had enough */
 } prefill;
 
-/* Gives the sink the logits of the last batch's rows, as many at a time as there is room for. */
+/* Gives the sink the logits of the last batch's rows, as many at a time as there is room for, or their states. */
 static ig_status hand_over(ig_session *s, prefill *p, int first, int n, ig_error *err) {
     ig_batch *b = &s->model->batch;
     ig_status status = IG_OK;
-    for (int row = 0; p->sink && !p->stop && !status && row < n; row += b->logit_rows) {
+    if (p->states) {
+        status = ig_forward_states(p->states, s->model, b, 0, n, err);
+        if (!status) p->stop = p->sink.fn(p->sink.user, first, n, p->states);
+        return status;
+    }
+    for (int row = 0; p->sink.fn && !p->stop && !status && row < n; row += b->logit_rows) {
         int rows = n - row < b->logit_rows ? n - row : b->logit_rows;
         const float *logits;
         status = ig_forward_logits(&logits, s->model, b, 0, row, rows, err);
-        if (!status) p->stop = p->sink(p->user, first + row, rows, logits);
+        if (!status) p->stop = p->sink.fn(p->sink.user, first + row, rows, logits);
     }
     return status;
 }
@@ -297,14 +302,14 @@ static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
                                   .dense = true,
                                   .n_to_come = p->n_all - first - n,
                                   .shares = s->options.adapter_scales,
-                                  .n_asked = p->sink ? n : first + n == p->n,
+                                  .n_asked = p->sink.fn ? n : first + n == p->n,
                                   .err = err};
     ig_status status = ig_forward(s->model, b, 1, err);
     if (!status) status = b->segments[0].status;
     if (status) return status;
     ig_session_take_tokens(s, &b->segments[0]);
     status = hand_over(s, p, first, n, err);
-    if (status || s->n_tokens < p->n) return status;
+    if (status || s->n_tokens < p->n || p->states) return status;
     status = ig_session_take_logits(s->model, err);
     if (!status) status = b->segments[0].status;
     s->has_logits = !status;
@@ -368,7 +373,7 @@ ig_status ig_session_reuse_some(int *n_held, bool *is_cut, ig_session *s, const 
     return status;
 }
 
-ig_status ig_session_sync_some(ig_session *s, const int32_t *ids, int n, int n_all, ig_logits_fn sink, void *user,
+ig_status ig_session_sync_some(ig_session *s, const int32_t *ids, int n, int n_all, ig_prompt_sink sink,
                                ig_error *err) {
     if (!s || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_sync: at least one token is needed");
     if (n > s->options.n_ctx)
@@ -380,8 +385,10 @@ ig_status ig_session_sync_some(ig_session *s, const int32_t *ids, int n, int n_a
     int held;
     status = ig_session_reuse(&held, s, ids, n, err);
     if (status || held == n) return status;
-    prefill p = {.ids = ids, .n = n, .n_all = n_all, .sink = sink, .user = user};
+    prefill p = {.ids = ids, .n = n, .n_all = n_all, .sink = sink};
     int from = s->n_tokens;
+    size_t bytes = (size_t)s->options.n_batch * (size_t)s->model->config.d_model * sizeof *p.states;
+    if (sink.are_states && !(p.states = malloc(bytes))) return ig_fail_memory(err, "states of a prompt", bytes);
     while (!status && s->n_tokens < n) {
         status = compute_batch(s, &p, err);
         if (status) break;
@@ -391,13 +398,20 @@ ig_status ig_session_sync_some(ig_session *s, const int32_t *ids, int n, int n_a
         if (p.stop || stop)
             status = ig_fail(err, IG_E_INTERRUPTED, "interrupted after %d of %d tokens", s->n_tokens, n);
     }
+    free(p.states);
     s->prefill_seconds += ig_clock_seconds() - start;
     return status;
 }
 
 ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
                                  ig_error *err) {
-    return ig_session_sync_some(s, ids, n, n, sink, user, err);
+    return ig_session_sync_some(s, ids, n, n, (ig_prompt_sink){sink, user, false}, err);
+}
+
+ig_status ig_session_sync_states(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
+                                 ig_error *err) {
+    if (!sink) return ig_fail(err, IG_E_ARG, "ig_session_sync_states: states need somebody who takes them");
+    return ig_session_sync_some(s, ids, n, n, (ig_prompt_sink){sink, user, true}, err);
 }
 
 ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err) {

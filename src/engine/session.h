@@ -74,9 +74,15 @@ void ig_session_strip(ig_session *s);
 ig_status ig_session_reuse_some(int *n_held, bool *is_cut, ig_session *s, const int32_t *ids, int n, int most_read,
                                 ig_error *err);
 
-/* ig_session_sync_logits(), of a prompt of n_all tokens that later calls complete. */
-ig_status ig_session_sync_some(ig_session *s, const int32_t *ids, int n, int n_all, ig_logits_fn sink, void *user,
-                               ig_error *err);
+/* What computed tokens of a prompt give: logits, or states. */
+typedef struct ig_prompt_sink {
+    ig_logits_fn fn; /* NULL: nobody wants them */
+    void *user;
+    bool are_states;
+} ig_prompt_sink;
+
+/* ig_session_sync_logits(), or _states(), of a prompt of n_all tokens that later calls complete. */
+ig_status ig_session_sync_some(ig_session *s, const int32_t *ids, int n, int n_all, ig_prompt_sink sink, ig_error *err);
 
 /* After a step that failed: the session holds the n tokens that it had before, and what layers and policy have of later
  * ones is dropped. What could not be read nobody else takes over. */

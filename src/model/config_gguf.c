@@ -59,7 +59,7 @@ static const struct {
     {"expert_weights_scale", KEY_NEUTRAL, 1},
     {"final_logit_softcapping", KEY_NEUTRAL, 0},
     {"logit_scale", KEY_NEUTRAL, 1},
-    {"pooling_type", KEY_NEUTRAL, 0},
+    {"pooling_type", KEY_USED, 0},
     {"residual_scale", KEY_NEUTRAL, 1},
     {"rope.scaling.attn_factor", KEY_NEUTRAL, 1},
     {"use_parallel_residual", KEY_NEUTRAL, 0},
@@ -99,6 +99,15 @@ static void check_keys(ig_section *r, const ig_gguf_family *f) {
         if (strncmp(v->key, r->architecture, n) == 0 && v->key[n] == '.' && !is_own(f, v->key + n + 1))
             check_key(r, v, v->key + n + 1);
     }
+}
+
+/* As llama.cpp numbers them: none, mean, first, last, rank. */
+static void read_pooling(ig_section *r, ig_config *c) {
+    int type = ig_section_count(r, "pooling_type", 4);
+    c->pooling = type == 1 ? IG_POOLING_MEAN : IG_POOLING_LAST;
+    if (!r->status && (type == 2 || type == 4))
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s.pooling_type' is %d, which is not supported",
+                            r->path, r->architecture, type);
 }
 
 /* The tokens counted, or what the file states if it has none. */
@@ -253,6 +262,7 @@ ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err) {
     read_sizes(&r, f, out);
     read_scaling(&r, out);
     if (!r.status) f->read(&r, out);
+    read_pooling(&r, out);
     if (r.status) return r.status;
     ig_section_key d_model = ig_section_name(&r, "embedding_length"),
                    heads = ig_section_name(&r, "attention.head_count"),

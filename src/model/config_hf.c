@@ -91,9 +91,12 @@ static void read_groups(ig_hf_reader *r, ig_config *c, const json_t *quantizatio
     const char *key;
     json_object_foreach((json_t *)(uintptr_t)groups, key, group) {
         const json_t *weights = ig_hf_get(group, "weights");
-        if (ig_hf_int(r, weights, "num_bits", 64, IG_HF_ABSENT) != 8 ||
-            strcmp(ig_hf_text(r, weights, "type", ""), "float") != 0)
-            ig_hf_refuse(r, "config_groups", "with weights that are no floats of 8 bits");
+        if (!weights) continue; /* of activations alone */
+        int bits = ig_hf_int(r, weights, "num_bits", 64, IG_HF_ABSENT);
+        bool is_float = strcmp(ig_hf_text(r, weights, "type", ""), "float") == 0;
+        if (!r->status && (bits != 8 || !is_float))
+            r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
+                                "%s: 'config_groups': weights that are no floats of 8 bits are not supported", r->path);
         read_blocks(r, c, weights, "block_structure");
     }
 }
@@ -102,15 +105,17 @@ static void read_groups(ig_hf_reader *r, ig_config *c, const json_t *quantizatio
 static void read_quantization(ig_hf_reader *r, ig_config *c) {
     const json_t *q = ig_hf_get(r->root, "quantization_config");
     if (!q || r->status) return;
-    const char *method = ig_hf_text(r, q, "quant_method", "");
+    const char *method = ig_hf_text(r, q, "quant_method", ""), *algorithm = ig_hf_text(r, q, "quant_algo", "");
+    if (json_object_size(ig_hf_get(q, "transform_config"))) ig_hf_refuse(r, "transform_config", "set");
     if (strcmp(method, "fp8") == 0)
         read_blocks(r, c, q, "weight_block_size");
     else if (strcmp(method, "compressed-tensors") == 0)
         read_groups(r, c, q);
-    else if (!r->status && (strcmp(method, "modelopt") != 0 || strcmp(ig_hf_text(r, q, "quant_algo", ""), "FP8") != 0))
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
-                            "%s: 'quantization_config': weights as '%.40s' makes them are not supported, only FP8",
-                            r->path, method);
+    else if (!r->status && (strcmp(method, "modelopt") != 0 || strcmp(algorithm, "FP8") != 0))
+        r->status =
+            ig_fail(r->err, IG_E_UNSUPPORTED,
+                    "%s: 'quantization_config': weights as '%.40s'%s%.40s makes them are not supported, only FP8",
+                    r->path, method, *algorithm ? " by " : "", algorithm);
 }
 
 static void read_common(ig_hf_reader *r, ig_config *c) {

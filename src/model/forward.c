@@ -206,6 +206,19 @@ static ig_status make_logits(const forward *f, const float *x, bool *is_finite, 
     return status ? status : ig_model_check(f->m, err);
 }
 
+ig_status ig_forward_states(float *out, const ig_model *m, ig_batch *b, int segment, int n, ig_error *err) {
+    forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n, .n_dense = n};
+    size_t d = (size_t)m->config.d_model;
+    const float *x = b->h + (size_t)b->segments[segment].row * d;
+    if (m->weights.final_norm.w) {
+        ig_forward_normalise(&f, b->x, x, &m->weights.final_norm);
+        x = b->x;
+    }
+    f.dev->ops->copy(f.dev, out, x, (size_t)n * d * sizeof *out);
+    ig_status status = f.dev->ops->finish(f.dev, err);
+    return status ? status : ig_model_check(m, err);
+}
+
 ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, int segment, int first, int n,
                             ig_error *err) {
     forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n, .n_dense = n};

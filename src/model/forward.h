@@ -14,6 +14,9 @@
  * changed. Sequences that failed hold what they held before. */
 ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err);
 
+/* After ig_forward. States of the first n tokens of a prompt, segment number `segment`, as the head gets them, to the
+ * host's [n][d_model]. IG_E_CHANGED as ig_forward. */
+ig_status ig_forward_states(float *out, const ig_model *m, ig_batch *b, int segment, int n, ig_error *err);
 /* After ig_forward. Logits of tokens [first, first + n) of a prompt, segment number `segment`, n <= logit_rows, in
  * b->logits: [n][n_vocab]. IG_E_NUMBER if any is not finite, IG_E_CHANGED as ig_forward. */
 ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, int segment, int first, int n,

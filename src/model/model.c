@@ -486,6 +486,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .private_bytes = count_private(m),
         .adapters = m->adapters,
         .n_adapters = m->n_adapters,
+        .pooling = c->pooling,
         .has_tokenizer = m->tokenizer != NULL,
         .chat_template = m->tokenizer ? ig_tokenizer_chat_template(m->tokenizer) : NULL,
         .chat_error = m->chat.why.status ? m->chat.why.text : NULL,

@@ -132,26 +132,32 @@ static const ig_tensor *find_scales(ig_binder *b, const char *name) {
     return NULL;
 }
 
-/* Of a matrix in FP8: one scale for all of it, for each row, or for each of the blocks that the configuration states.
- */
+/* Whether a tensor is so many numbers wide and high; some writers have dimensions of 1 behind both. */
+static bool has_shape(const ig_tensor *t, int across, int down) {
+    const uint64_t *d = t->dims, width = (uint64_t)across, height = (uint64_t)down;
+    if (t->n_dims == 4) return d[0] == 1 && d[1] == width && d[2] == 1 && d[3] == height;
+    if (t->n_dims == 2) return d[0] == width && d[1] == height;
+    return t->n_dims == 1 && width == 1 && d[0] == height;
+}
+
+/* Of a matrix in FP8: for each of the blocks that the configuration states, for each row, or one for all of it. */
 static ig_block_scales bind_block_scales(ig_binder *b, const char *name, int n_out, int n_in) {
     const ig_tensor *t = find_scales(b, name);
+    int rows = b->c->fp8_block_rows, cols = b->c->fp8_block_cols;
     ig_block_scales s = {.n_rows = n_out, .n_cols = n_in, .n_across = 1};
     if (!t) return s;
-    uint64_t n_numbers = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
-    if (n_numbers == (uint64_t)n_out) {
+    int across = cols ? (n_in + cols - 1) / cols : 1, down = rows ? (n_out + rows - 1) / rows : 1;
+    if (rows && has_shape(t, across, down))
+        s = (ig_block_scales){.n_rows = rows, .n_cols = cols, .n_across = across};
+    else if (has_shape(t, 1, n_out))
         s.n_rows = 1;
-    } else if (n_numbers > 1 && b->c->fp8_block_rows) {
-        s.n_rows = b->c->fp8_block_rows;
-        s.n_cols = b->c->fp8_block_cols;
-        s.n_across = (n_in + s.n_cols - 1) / s.n_cols;
-    }
-    if (n_numbers != (uint64_t)((n_out + s.n_rows - 1) / s.n_rows) * (uint64_t)s.n_across && !b->status)
+    else if (!has_shape(t, 1, 1))
         b->status =
             ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%.120s' has shape %s, which is not that of scales of '%s'",
                     b->path, t->name, shape_text(t->n_dims, t->dims).text, name);
-    s.s = ig_bind_floats(b, t->name, t->n_dims, t->dims, n_numbers, 1, false, true);
-    for (uint64_t i = 0; s.s && i < n_numbers; i++)
+    size_t n = (size_t)((n_out + s.n_rows - 1) / s.n_rows) * (size_t)s.n_across;
+    s.s = ig_bind_floats(b, t->name, t->n_dims, t->dims, n, 1, false, true);
+    for (size_t i = 0; s.s && i < n; i++)
         if (!(s.s[i] >= 0) && !b->status)
             b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%.120s' holds a scale of %g", b->path, t->name,
                                 (double)s.s[i]);

@@ -243,11 +243,12 @@ static ig_matrix widen(ig_binder *b, const ig_matrix *from) {
     m.w = to;
     for (int r = 0; to && r < m.n_out; r++) {
         const uint8_t *row = (const uint8_t *)from->w + (size_t)r * from->row_bytes;
-        for (int i = 0; i < m.n_in; i++) {
-            float w;
-            k->dequantize[from->type](&w, row + i, 1);
-            ig_scale_codes(&w, &from->block_scales, r, i, 1);
-            *to++ = ig_f32_bf16(w);
+        for (int i = 0, n; i < m.n_in; i += n) {
+            float w[IG_SCALES_UNIT];
+            n = ig_min_int(m.n_in - i, IG_SCALES_UNIT);
+            k->dequantize[from->type](w, row + i, n);
+            ig_scale_codes(w, &from->block_scales, r, i, n);
+            for (int j = 0; j < n; j++) *to++ = ig_f32_bf16(w[j]);
         }
     }
     return m;
@@ -460,7 +461,8 @@ static bool ends_with(const char *name, const char *end) {
 
 /* What activations, keys and values are to be divided by where they are in 4 or 8 bits, too. */
 static bool is_of_activations(const char *name) {
-    static const char *const ends[] = {".input_scale", ".activation_scale", ".k_scale", ".v_scale"};
+    static const char *const ends[] = {".input_scale", ".output_scale", ".activation_scale",
+                                       ".q_scale",     ".k_scale",      ".v_scale"};
     for (size_t i = 0; i < IG_COUNT(ends); i++)
         if (ends_with(name, ends[i])) return true;
     return false;

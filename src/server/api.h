@@ -17,7 +17,8 @@ struct ig_api {
     const char *chunk;         /* and a part of one in a stream */
     const char *const *fields; /* of bodies, beside those of all; ends with NULL */
     bool is_chat;
-    bool are_lines; /* a stream is a JSON text in each line, not events */
+    bool are_lines;    /* a stream is a JSON text in each line, not events */
+    bool wants_states; /* of prompts (embeddings.c), not answers */
     bool is_native; /* as llama-server has its own: one answer, to the end of the context unless it is said otherwise */
     /* A chat's body that asks for the same, the caller's; NULL: refused. */
     json_t *(*translate)(ig_call *c, const json_t *body);
@@ -59,6 +60,11 @@ json_t *ig_ollama_prompt_body(ig_call *c, const json_t *body);
 json_t *ig_ollama_raw_body(ig_call *c, const json_t *body);
 /* The own name that it is, of the model or an adapter; Ollama's clients may have ":latest" behind it. NULL: none. */
 const char *ig_ollama_own_name(const ig_server *s, const char *name);
+
+/* Embeddings, OpenAI's and Ollama's, of one text too (embeddings.c). */
+extern const ig_api ig_api_embeddings, ig_api_ollama_embed, ig_api_ollama_embeddings;
+/* An ig_logits_fn of an ig_choice: adds states to its vector. */
+bool ig_choice_pool(void *user, int first, int n_rows, const float *states);
 
 /* ---- answers ------------------------------------------------------------------------------------- */
 

@@ -80,7 +80,7 @@ bool ig_exchange_read_prompts(ig_exchange *x) {
     size_t n = is_one ? 1 : json_array_size(v);
     if (!v || n == 0 || (!is_one && !json_is_array(v)))
         return ig_refuse(x->call, 400, "prompt", "prompt must be a string, a list of tokens, or a list of these");
-    if (n * (size_t)x->n > IG_SERVER_CHOICES_MAX)
+    if (n * (size_t)x->n > IG_SERVER_CHOICES_MAX && !x->api->wants_states) /* of which a reply has room for many */
         return ig_refuse(x->call, 400, "prompt", "%zu prompts and n = %d: more than %d choices", n, x->n,
                          IG_SERVER_CHOICES_MAX);
     x->prompts = calloc(n, sizeof *x->prompts);
@@ -155,6 +155,7 @@ void ig_exchange_close(ig_exchange *x) {
         free(x->choices[i].text);
         free(x->choices[i].tokens);
         free(x->choices[i].ids);
+        free(x->choices[i].vector);
     }
     for (size_t i = 0; i < x->n_prompts; i++) {
         free(x->prompts[i].ids);
@@ -319,6 +320,7 @@ static ig_request_options request_of(ig_exchange *x, ig_choice *k, size_t i) {
     o.generate.on_text = on_text;
     o.generate.user = k;
     o.on_token = on_token;
+    o.on_states = x->api->wants_states ? ig_choice_pool : NULL;
     o.on_end = on_end;
     o.user = k;
     return o;
@@ -336,9 +338,12 @@ static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
     }
 }
 
-/* With the prompt's own, if that is wanted. */
+/* With the prompt's own, if that is wanted, and room for a vector instead. */
 static bool begin_text(ig_choice *k) {
     const ig_prompt *p = &k->exchange->prompts[k->prompt];
+    if (k->exchange->api->wants_states)
+        k->vector = calloc((size_t)k->exchange->call->server->info.d_model, sizeof *k->vector);
+    if (k->exchange->api->wants_states && !k->vector) return false;
     if (!p->text || !add_to_text(k, p->text, p->n_text)) return !p->text;
     k->n_echo = k->n_text;
     return true;
@@ -357,6 +362,10 @@ static bool check_lists(ig_exchange *x) {
         n_scores += most_listed(x, p) + (x->is_echo ? (size_t)p->n_ids : 0);
         n_ids += most_listed(x, p) + (x->is_stream ? 0 : (size_t)p->n_ids);
     }
+    size_t n_numbers = x->api->wants_states ? x->n_prompts * (size_t)x->call->server->info.d_model : 0;
+    if (n_numbers > IG_SERVER_NODES_MAX)
+        return ig_refuse(x->call, 400, "input", "%zu numbers are too much for a reply: at most %d", n_numbers,
+                         IG_SERVER_NODES_MAX);
     n_scores *= (size_t)x->n * (size_t)(1 + x->n_top); /* n_top -1: there are none */
     n_ids *= x->returns_ids ? (size_t)x->n : 0;
     if (n_scores + n_ids <= IG_SERVER_NODES_MAX) return true;

@@ -108,6 +108,7 @@ typedef struct ig_choice {
     bool is_late;    /* it ends by most_seconds */
     int n_seen;      /* tokens, for usage on the way */
     double first_token, last_token;
+    float *vector; /* [d_model] what the prompt's states come to, where these are wanted */
     ig_request_result result;
 } ig_choice;
 

@@ -139,6 +139,19 @@ static const char ollama_prompt_body[] =
     "{\"type\":\"object\",\"properties\":{\"model\":" SCHEMA("Model") ",\"prompt\":" TEXT ",\"system\":" TEXT
                                                                       ",\"raw\":" BOOL ",\"stream\":" BOOL "}" OTHERS;
 
+#define TEXT_OR_TEXTS                                                                                           \
+    "{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"minItems\":1,\"maxItems\":16,\"items\":{\"type\":" \
+    "\"string\"}}]}"
+static const char embeddings_body[] = "{\"type\":\"object\",\"required\":[\"input\"],\"properties\":{\"model\":" SCHEMA(
+    "Model") ",\"input\":" TEXT_OR_TEXTS ",\"encoding_format\":{\"enum\":[\"float\",\"base64\"]},\"user\":" TEXT
+             "}" OTHERS;
+static const char ollama_embed_body[] =
+    "{\"type\":\"object\",\"required\":[\"input\"],\"properties\":{\"model\":" SCHEMA(
+        "Model") ",\"input\":" TEXT_OR_TEXTS "}" OTHERS;
+static const char ollama_embeddings_body[] =
+    "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA(
+        "Model") ",\"prompt\":{\"type\":\"string\"}}" OTHERS;
+
 static json_t *body_of(const ig_route *r) {
     const char *text = r->api == &ig_api_chat                 ? chat_body
                        : r->api == &ig_api_messages           ? messages_body
@@ -148,6 +161,9 @@ static json_t *body_of(const ig_route *r) {
                        : r->handle == ig_route_ollama         ? ollama_chat_body
                        : r->api == &ig_api_native             ? native_body
                        : r->api == &ig_api_infill             ? infill_body
+                       : r->api == &ig_api_embeddings         ? embeddings_body
+                       : r->api == &ig_api_ollama_embed       ? ollama_embed_body
+                       : r->api == &ig_api_ollama_embeddings  ? ollama_embeddings_body
                        : r->handle == ig_route_tokenize       ? tokenize_body
                        : r->handle == ig_route_detokenize     ? detokenize_body
                        : r->handle == ig_route_apply_template ? template_body
@@ -183,16 +199,15 @@ static json_t *responses_of(const ig_route *r, bool is_post) {
                        : r->handle == ig_route_page  ? "text/html"
                                                      : "application/json";
     const bool is_ollamas = r->api && r->api->are_lines; /* whose errors are a text */
-    json_t *all = r->handle == ig_route_embeddings
-                      ? json_object()
-                      : json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content", kind);
+    json_t *all = json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content", kind);
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (!errors[i].posts || is_post)
             json_object_set_new(all, errors[i].status,
                                 json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", errors[i].what, "content",
                                           "application/json", "schema", "$ref",
                                           is_ollamas ? "#/components/schemas/Refusal" : "#/components/schemas/Error"));
-    if (r->handle == ig_route_answers || r->handle == ig_route_ollama)
+    bool may_stream = r->handle == ig_route_ollama || (r->handle == ig_route_answers && !r->api->wants_states);
+    if (may_stream)
         json_object_set_new(json_object_get(json_object_get(all, "200"), "content"),
                             is_ollamas ? "application/x-ndjson" : "text/event-stream", json_object());
     return all;

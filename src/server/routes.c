@@ -112,8 +112,6 @@ void ig_route_tokenizer_info(ig_call *c) {
                      special_json(s, ig_token_eos(s->o->model)), "pad_token", "chat_template", template_json(s)));
 }
 
-void ig_route_embeddings(ig_call *c) { ig_refuse(c, 400, "input", "embeddings are not supported"); }
-
 /* ---- tokens ---------------------------------------------------------------------------------------- */
 
 /* As llama.cpp has it: a text, or where it is none, such as a part of a character, its bytes. */

@@ -26,7 +26,6 @@ void ig_route_ollama_loaded(ig_call *c);
 void ig_route_ollama_show(ig_call *c);
 void ig_route_count_tokens(ig_call *c);
 void ig_route_input_tokens(ig_call *c);
-void ig_route_embeddings(ig_call *c);
 void ig_route_models(ig_call *c);
 void ig_route_health(ig_call *c);
 void ig_route_version(ig_call *c);

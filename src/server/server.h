@@ -53,6 +53,7 @@ typedef struct ig_server_options {
     const double *adapter_scales; /* [n_adapters] how much of each a request takes that names it; NULL: 1 */
     bool any_model;               /* they may call it by any other */
     int n_predict;           /* most tokens of an answer whose request does not say; 0 or less: as its API has it */
+    ig_pooling pooling;      /* of embeddings */
     bool shows_thoughts;     /* a reasoning model's are in its answers; else they are told apart */
     const json_t *variables; /* of chat templates, where a request does not say otherwise; NULL: none */
     ig_model *model;

@@ -382,6 +382,11 @@ static void sessions(void **state) {
     assert_true(ig_session_audit(NULL, 0) == -1);
 }
 
+static bool take_rows(void *user, int first, int n_rows, const float *rows) {
+    (void)user;
+    return first < 0 || n_rows < 1 || !rows;
+}
+
 static void steps(void **state) {
     (void)state;
     ig_session *both[2] = {session, NULL}, *second = open_session(NULL);
@@ -393,6 +398,10 @@ static void steps(void **state) {
     REFUSED(ig_session_sync(session, ids, INT_MIN, ERR));
     REFUSED(ig_session_sync(session, &wild, 1, ERR));
     REFUSED(ig_session_sync_logits(NULL, ids, 20, NULL, NULL, ERR));
+    OK(ig_session_sync_states(session, ids, 20, take_rows, NULL, &error));
+    REFUSED(ig_session_sync_states(session, ids, 20, NULL, NULL, ERR));
+    REFUSED(ig_session_sync_states(NULL, ids, 20, take_rows, NULL, ERR));
+    REFUSED(ig_session_sync_states(session, NULL, 20, take_rows, NULL, ERR));
     REFUSED(ig_session_sync_logits(session, NULL, 20, NULL, NULL, ERR));
     REFUSED(ig_session_decode(NULL, ids, 1, ERR));
     REFUSED(ig_session_decode(both, NULL, 1, ERR));

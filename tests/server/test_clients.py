@@ -166,7 +166,7 @@ for what, call in {
     "format": lambda: client.chat.completions.create(model=model, messages=me, response_format={
         "type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"type": "object", "not": {}}}}),
     "long": lambda: client.chat.completions.create(model=model, messages=[{"role": "user", "content": "a" * 3000}]),
-    "embeddings": lambda: client.embeddings.create(model=model, input="a"),
+    "embeddings": lambda: client.embeddings.create(model=model, input="a", dimensions=0),
 }.items():
     try:
         call()
@@ -202,6 +202,7 @@ out["done"] = "tool_calls.function.arguments.done" if any(
 after = client.chat.completions.create(model=model, max_tokens=9, tools=tools, messages=[
     *me, whole.message, {"role": "tool", "tool_call_id": call.id, "content": "well"}])
 out["after"] = after.usage.prompt_tokens
+out["vectors"] = [d.embedding for d in client.embeddings.create(model=model, input=["a", "b c"]).data]
 asked = dict(model=model, instructions="be brief", input=me, temperature=0)
 response = client.responses.create(max_output_tokens=9, **asked)
 with client.responses.stream(max_output_tokens=9, **asked) as stream:
@@ -243,7 +244,8 @@ def test_openai(server, version):
     assert len(set(out["responses"])) == 1 and out["responses"][0]
     assert out["response_end"][0] == out["response_end"][1] and out["response_end"][2] == out["response_end"][3]
     assert json.loads(out["response_form"])["kind"] in ("one", "two") and out["response_after"] > 20
-    assert out["key"][0] == "AuthenticationError" and out["embeddings"] == ["BadRequestError", "input"]
+    assert out["key"][0] == "AuthenticationError" and out["embeddings"] == ["BadRequestError", "dimensions"]
+    assert len(out["vectors"]) == 2 and all(abs(sum(x * x for x in v) - 1) < 1e-4 for v in out["vectors"])
     assert out["long"] == ["BadRequestError", "messages"] and out["code"] == "context_length_exceeded"
 
 

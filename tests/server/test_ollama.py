@@ -151,8 +151,7 @@ def test_what_is_refused(server):
                              (ASK, {"messages": user("a"), "think": 3}, "think"), (GENERATE, {"prompt": "a", "raw": 3}, "raw")):
         status, reply, _ = server.ask(path, body)
         assert status == (400 if name else 200) and (name or "done") in str(reply), (body, reply)
-    for path in ("/api/embed", "/api/embeddings"):
-        status, reply, _ = server.ask(path, {"input": "a"})
-        assert status == 400 and reply["error"] == "embeddings are not supported"
+    status, reply, _ = server.ask("/api/pull", {"model": "a"})
+    assert status == 404 and "/api/pull" in reply["error"]
     status, reply, _ = server.ask(ASK, raw=b"{")
     assert status == 400 and isinstance(reply["error"], str)

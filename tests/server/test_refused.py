@@ -120,7 +120,6 @@ def test_what_is_not_there(server):
         assert status == 200, reply
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
     assert server.ask(CHAT, {"messages": image})[1]["error"]["param"] == "messages[0].content"
-    assert server.ask("/v1/embeddings", {"input": "a", "encoding_format": "base64"})[1]["error"]["param"] == "input"
     for field, wrong in (("tools", {}), ("tools", False), ("suffix", []), ("echo", 0), ("mirostat", False), ("json_schema", 3),
                          ("tool_choice", []), ("metadata", "x"), ("parallel_tool_calls", 1), ("truncate_prompt_tokens", 0),
                          ("add_generation_prompt", 1)):

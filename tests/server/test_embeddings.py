@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Embeddings by OpenAI's and Ollama's API: vectors of length 1, whatever else is being answered."""
+import base64
+import math
+import os
+import struct
+import threading
+
+import pytest
+
+from conftest import TINY_MODELS, make_model
+from serving import TEXT, Server, served, server
+
+EMBED = "/v1/embeddings"
+WORDS = ["aa bb", "a much longer text about cats", "x"]
+
+
+def vectors(s, texts, **fields):
+    status, reply, _ = s.ask(EMBED, {"input": texts, **fields})
+    assert status == 200 and reply["object"] == "list", reply
+    assert [d["index"] for d in reply["data"]] == list(range(len(reply["data"])))
+    return [d["embedding"] for d in reply["data"]]
+
+
+def near(a, b):
+    return len(a) == len(b) and all(abs(x - y) < 1e-6 for x, y in zip(a, b))
+
+
+def test_texts_and_tokens(server):
+    all_of = vectors(server, WORDS)
+    assert all(abs(math.hypot(*v) - 1) < 1e-5 for v in all_of) and not near(all_of[0], all_of[1])
+    for text, v in zip(WORDS, all_of):
+        assert vectors(server, text) == [v]
+        ids = server.ask("/tokenize", {"content": text, "add_special": True})[1]["tokens"]
+        assert vectors(server, ids) == vectors(server, [ids]) == [v]
+    reply = server.ask("/embeddings", {"input": WORDS, "model": server.ask("/v1/models")[1]["data"][0]["id"]})[1]
+    n = sum(len(server.ask("/tokenize", {"content": w, "add_special": True})[1]["tokens"]) for w in WORDS)
+    assert reply["usage"] == {"prompt_tokens": n, "total_tokens": n}
+    assert len(vectors(server, ["a"] * 200)) == 200
+
+
+def test_forms(server):
+    whole = vectors(server, "aa bb")[0]
+    coded = base64.b64decode(vectors(server, "aa bb", encoding_format="base64")[0])
+    assert near(struct.unpack(f"<{len(whole)}f", coded), whole)
+    for n in (1, 2, 3, 16):
+        first, length = whole[:n], math.hypot(*whole[:n])
+        assert near(vectors(server, "aa bb", dimensions=n)[0], [x / length for x in first])
+        coded = base64.b64decode(vectors(server, "aa bb", dimensions=n, encoding_format="base64", user="me")[0])
+        assert len(coded) == 4 * n
+
+
+def test_pooling(program, tmp_path):
+    """Of one token the mean is the last; of more it is that of the texts that end at each."""
+    by = {}
+    for kind in ("auto", "last", "mean"):
+        with Server(program, make_model(tmp_path / kind), "-c", 512, "--pooling", kind) as s:
+            ids = s.ask("/tokenize", {"content": "some words of a text"})[1]["tokens"]
+            by[kind] = vectors(s, [ids[:1], ids])
+    assert by["auto"] == by["last"] and near(by["mean"][0], by["last"][0]) and not near(by["mean"][1], by["last"][1])
+    code, _, err = program("serve", "-m", TINY_MODELS, "--pooling", "cls")
+    assert code == 2 and b"mean" in err
+
+
+def test_beside_answers(server):
+    alone = vectors(server, WORDS)
+    plain = {"prompt": "once", "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    text = server.ask(TEXT, plain)[1]["choices"][0]["text"]
+    got = []
+    asking = [threading.Thread(target=lambda: got.append(server.ask(TEXT, plain)[1]["choices"][0]["text"])) for _ in range(3)]
+    asking += [threading.Thread(target=lambda: got.append(vectors(server, WORDS))) for _ in range(3)]
+    for t in asking:
+        t.start()
+    for t in asking:
+        t.join()
+    assert len(got) == 6 and all(g in (text, alone) for g in got)
+
+
+def test_refused(server):
+    n = server.ask("/props")[1]["default_generation_settings"]["n_ctx"]
+    for body, field in (({}, "input"), ({"input": []}, "input"), ({"input": {"a": 1}}, "input"), ({"input": 3}, "input"),
+                        ({"input": "a", "dimensions": 0}, "dimensions"), ({"input": "a", "dimensions": 100000}, "dimensions"),
+                        ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": [[]]}, "prompt"),
+                        ({"input": "a", "encoding_format": 3}, "encoding_format"), ({"input": [1, "a"]}, "prompt"),
+                        ({"input": "a", "model": "other"}, "model"), ({"input": [1] * (n + 1)}, "prompt")):
+        status, reply, _ = server.ask(EMBED, body)
+        assert status in (400, 404) and reply["error"]["param"] == field, (body, reply)
+
+
+def test_ollama(server):
+    want = vectors(server, WORDS)
+    status, reply, _ = server.ask("/api/embed", {"input": WORDS, "truncate": True, "options": {}, "keep_alive": "5m"})
+    assert status == 200 and reply["embeddings"] == want and reply["prompt_eval_count"] > 2 and reply["total_duration"] > 0
+    name = reply["model"] + ":latest"
+    assert server.ask("/api/embed", {"input": WORDS[0], "model": name})[1]["embeddings"] == want[:1]
+    assert server.ask("/api/embeddings", {"prompt": WORDS[1], "model": name})[1] == {"embedding": want[1]}
+    for path, body in (("/api/embed", {"input": []}), ("/api/embeddings", {"prompt": ["a"]}), ("/api/embed", {"model": "other", "input": "a"})):
+        status, reply, _ = server.ask(path, body)
+        assert status in (400, 404) and isinstance(reply["error"], str), reply
+
+
+@pytest.mark.parametrize("name", ["lfm2", "mistral"])
+def test_families(program, tmp_path, name):
+    """States and windows: a text's vector is the same in whatever pieces it is read."""
+    if not os.path.exists(os.path.join(TINY_MODELS, name)):
+        pytest.skip("no tiny models")
+    seen = []
+    for n in (512, 17):
+        with Server(program, make_model(tmp_path / str(n), name), "-c", 512, "-b", n) as s:
+            seen.append(vectors(s, [[i % 200 + 5 for i in range(150)]]))
+    assert near(seen[0][0], seen[1][0])
