@@ -168,20 +168,45 @@ ig_status ig_config_from_json(ig_config *out, const char *text, size_t n_bytes, 
     return s;
 }
 
-ig_status ig_config_from_hf(ig_config *out, const char *directory, ig_error *err) {
+/* What read() makes of a file of the directory. */
+static ig_status read_file(ig_config *out, const char *directory, const char *name,
+                           ig_status (*read)(ig_config *out, const char *text, size_t n, const char *path,
+                                             ig_error *err),
+                           ig_error *err) {
     ig_buffer path = {0};
     char *text = NULL;
     size_t n;
-    ig_buffer_format(&path, "%s/config.json", directory);
-    if (path.failed) {
-        ig_buffer_close(&path);
-        return ig_fail_memory(err, "path", strlen(directory));
-    }
-    ig_status s = ig_file_read(&text, &n, path.data, MAX_CONFIG_BYTES, err);
-    if (s == IG_E_NOT_FOUND)
-        s = ig_fail(err, s, "%s: a directory without config.json is no Hugging Face model", directory);
-    if (!s) s = ig_config_from_json(out, text, n, path.data, err);
+    ig_buffer_format(&path, "%s/%s", directory, name);
+    ig_status s = path.failed ? ig_fail_memory(err, "path", strlen(directory))
+                              : ig_file_read(&text, &n, path.data, MAX_CONFIG_BYTES, err);
+    if (!s) s = read(out, text, n, path.data, err);
     free(text);
     ig_buffer_close(&path);
     return s;
+}
+
+/* How embeddings are made, as sentence-transformers states it: one of several switches is on. */
+static ig_status read_pooling(ig_config *out, const char *text, size_t n, const char *path, ig_error *err) {
+    json_t *root, *value;
+    const char *key;
+    ig_status s = ig_json_parse(&root, text, n, path, err);
+    if (s) return s;
+    json_object_foreach(root, key, value) {
+        if (s || strncmp(key, "pooling_mode_", 13) != 0 || !json_is_true(value)) continue;
+        if (strcmp(key, "pooling_mode_mean_tokens") == 0)
+            out->pooling = IG_POOLING_MEAN;
+        else if (strcmp(key, "pooling_mode_lasttoken") != 0)
+            s = ig_fail(err, IG_E_UNSUPPORTED, "%s: '%.60s' is set, which is not supported", path, key);
+    }
+    json_decref(root);
+    return s;
+}
+
+ig_status ig_config_from_hf(ig_config *out, const char *directory, ig_error *err) {
+    ig_status s = read_file(out, directory, "config.json", ig_config_from_json, err);
+    if (s == IG_E_NOT_FOUND)
+        return ig_fail(err, s, "%s: a directory without config.json is no Hugging Face model", directory);
+    if (s) return s;
+    s = read_file(out, directory, "1_Pooling/config.json", read_pooling, err);
+    return s == IG_E_NOT_FOUND ? IG_OK : s;
 }

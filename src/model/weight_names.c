@@ -327,10 +327,11 @@ static const struct {
     {"qwen3_5_moe_text", name_qwen3_5_moe},
 };
 
-/* By which of the embedding's names the file has. A model that also sees pictures has its text part inside. */
+/* By which of the embedding's names the file has. A model that also sees pictures has its text part inside, and one for
+ * embeddings alone, which needs no head, has nothing before names. */
 static void choose_prefix(ig_weight_names *n, const ig_safetensors *st) {
     static const char *const prefixes[] = {
-        "model.", "model.decoder.", "decoder.", "model.language_model.", "language_model.model.", "backbone."};
+        "", "model.", "model.decoder.", "decoder.", "model.language_model.", "language_model.model.", "backbone."};
     static const char inner_head[] = "language_model.lm_head.weight";
     char name[64];
     for (size_t i = 0; i < IG_COUNT(prefixes); i++) {

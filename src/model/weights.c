@@ -529,8 +529,9 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     b.used = calloc(b.n_tensors + 1, sizeof *b.used);
     if (!b.used) return ig_fail_memory(err, "tensor list", b.n_tensors);
     ig_weight_names_choose(&b.names, c, g, st);
-    /* Of a text part it can be stated in two places that differ. */
-    out->is_tied = c->tied || (c->is_text_part && !ig_bind_find(&b, b.names.head));
+    /* Of a text part it can be stated in two places that differ, and a model without a head is for embeddings. */
+    bool may_lack_head = c->is_text_part || (!g && !*b.names.prefix);
+    out->is_tied = c->tied || (may_lack_head && !ig_bind_find(&b, b.names.head));
     check_types(&b);
     if (!b.status) bind_all(&b);
     if (!b.status) check_unused(&b);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embeddings by OpenAI's and Ollama's API: vectors of length 1, whatever else is being answered."""
 import base64
+import json
 import math
 import os
 import struct
@@ -97,6 +98,31 @@ def test_ollama(server):
     for path, body in (("/api/embed", {"input": []}), ("/api/embeddings", {"prompt": ["a"]}), ("/api/embed", {"model": "other", "input": "a"})):
         status, reply, _ = server.ask(path, body)
         assert status in (400, 404) and isinstance(reply["error"], str), reply
+
+
+def test_a_directory_for_embeddings(program, tmp_path):
+    """As sentence-transformers writes them: nothing before names of tensors, and how states become a vector."""
+    whole, own = make_model(tmp_path / "whole"), make_model(tmp_path / "own")
+    path = own / "model.safetensors"
+    data = path.read_bytes()
+    n = 8 + struct.unpack("<Q", data[:8])[0]
+    head = json.dumps({k.removeprefix("model."): v for k, v in json.loads(data[8:n]).items()}).encode()
+    head += b" " * (-len(head) % 8)
+    path.write_bytes(struct.pack("<Q", len(head)) + head + data[n:])
+    config = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    (own / "1_Pooling").mkdir()
+    seen = []
+    for folder, kind, modes in ((whole, "last", None), (own, "auto", {"lasttoken": True, "mean_tokens": False}),
+                                (whole, "mean", None), (own, "auto", {"lasttoken": False, "mean_tokens": True})):
+        if modes:
+            (own / "1_Pooling/config.json").write_text(json.dumps({f"pooling_mode_{k}": v for k, v in modes.items()}))
+        with Server(program, folder, "-c", 512, "--pooling", kind) as s:
+            seen.append(vectors(s, WORDS))
+    assert seen[0] == seen[1] and seen[2] == seen[3] and seen[0] != seen[2]
+    (own / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
+    code, _, err = program("serve", "-m", own, "--port", 0)
+    assert code == 1 and b"'pooling_mode_cls_token' is set" in err
 
 
 @pytest.mark.parametrize("name", ["lfm2", "mistral"])
