@@ -157,6 +157,12 @@ json_t *ig_refusal_json(const ig_refusal *r) {
                      r->code);
 }
 
+/* Whose form errors have; NULL: OpenAI's. What cannot be read has no path. */
+static const ig_api *api_of(const ig_call *c) {
+    const char *path = c->head && c->head->path ? c->head->path : "";
+    return c->route ? c->route->api : strncmp(path, "/api/", 5) == 0 ? &ig_api_ollama_chat : NULL;
+}
+
 void ig_reply_refusal(ig_call *c) {
     const ig_refusal *r = &c->refusal;
     char fields[256];
@@ -165,6 +171,6 @@ void ig_reply_refusal(ig_call *c) {
              r->status == 405 ? "\r\n" : "", r->may_retry ? "Retry-After: 1\r\n" : "",
              r->status >= 500 && !r->may_retry ? "x-should-retry: false\r\n" : "");
     c->closes |= r->status == 413;
-    const ig_api *api = c->route ? c->route->api : strncmp(c->head->path, "/api/", 5) == 0 ? &ig_api_ollama_chat : NULL;
+    const ig_api *api = api_of(c);
     reply_json(c, r->status, fields, api && api->refusal ? api->refusal(r) : ig_refusal_json(r));
 }
