@@ -19,7 +19,7 @@
 #include "cli/serve_log.h"
 #include "cli/values.h"
 #include "eval/choice.h"
-#include "eval/numbers.h"
+#include "text/clock.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", NULL};
 
@@ -243,7 +243,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
         return ig_cli_fail(o, &err);
     if (!tokenizer_only) code = open_draft_model(app);
     if (code) return code;
-    app->load_seconds = ig_eval_seconds() - bar.start;
+    app->load_seconds = ig_text_seconds() - bar.start;
     ig_model_get_info(app->model, &app->info);
     if (!tokenizer_only) warn_of_gpu_layers(app);
     if (app->chat_template && app->info.chat_error) {

@@ -11,7 +11,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "eval/numbers.h"
+#include "text/clock.h"
 
 /* One question at work. */
 typedef struct asking {
@@ -260,7 +260,7 @@ static ig_status ask(const asking *a, size_t question) {
 
 int ig_cli_eval_ask(ig_cli_evaluation *e) {
     const ig_eval_pair *options = e->options;
-    double start = ig_eval_seconds();
+    double start = ig_text_seconds();
     ig_error err = {0};
     e->bar = ig_cli_progress_start(e->title, ig_cli_eval_generates(e) ? "tokens" : "questions");
     ig_status status = find_from_start(e, &err);
@@ -277,7 +277,7 @@ int ig_cli_eval_ask(ig_cli_evaluation *e) {
         if (ig_cli_interrupted() && e->done < e->total) status = ig_text_fail(&err, IG_E_INTERRUPTED, "interrupted");
     }
     ig_cli_progress_end(&e->bar);
-    e->seconds = ig_eval_seconds() - start;
+    e->seconds = ig_text_seconds() - start;
     e->interrupted = status == IG_E_INTERRUPTED;
     e->failed = status && !e->interrupted;
     return status ? ig_cli_fail(e->app->o, &err) : IG_EXIT_OK;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "cli/keyboard.h"
-#include "eval/numbers.h"
+#include "text/clock.h"
 
 /* ---- errors --------------------------------------------------------------- */
 
@@ -106,11 +106,11 @@ void ig_cli_clear_bar(void) {
 }
 
 ig_cli_progress ig_cli_progress_start(const char *label, const char *unit) {
-    return (ig_cli_progress){label, unit, ig_eval_seconds(), 0, isatty(STDERR_FILENO) == 1};
+    return (ig_cli_progress){label, unit, ig_text_seconds(), 0, isatty(STDERR_FILENO) == 1};
 }
 
 void ig_cli_progress_show(ig_cli_progress *p, uint64_t done, uint64_t total) {
-    double now = ig_eval_seconds();
+    double now = ig_text_seconds();
     /* What takes less than a fifth of a second needs no bar. */
     if (!p->visible || total == 0 || now - p->start < 0.2 || now - p->shown < 0.1) return;
     p->shown = now;

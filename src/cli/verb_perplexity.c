@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "eval/numbers.h"
+#include "text/clock.h"
 
 typedef struct measurement {
     ig_cli_app app;
@@ -78,9 +78,9 @@ static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
     m->bar = ig_cli_progress_start("scoring", "tokens");
     for (m->i_chunk = 0; m->i_chunk < m->n_chunks; m->i_chunk++) {
         ig_eval_score score;
-        double start = ig_eval_seconds();
+        double start = ig_text_seconds();
         if (ig_eval_chunk(&score, s, ids + (size_t)m->i_chunk * (size_t)m->n_ctx, m->n_ctx, &options, &err)) break;
-        note_chunk(m, &score, ig_eval_seconds() - start);
+        note_chunk(m, &score, ig_text_seconds() - start);
         /* A chunk that is one step of the prompt leaves nothing to stop: its callback comes when all is done. */
         if (ig_cli_interrupted() && m->i_chunk + 1 < m->n_chunks) {
             m->i_chunk++;

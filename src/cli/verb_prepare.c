@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "eval/numbers.h"
 #include "infinigen_tools.h"
+#include "text/clock.h"
 
 static bool wants_skew(const char *policy) { return policy && strcmp(policy, "infinigen-osdi24") == 0; }
 
@@ -106,7 +106,7 @@ static int prepare(ig_cli_app *app, const char *path, const int32_t *ids, size_t
     options.progress_user = &bar;
     ig_status status = ig_prepare(&info, app->model, path, &options, &err);
     ig_cli_progress_end(&bar);
-    return status ? ig_cli_fail(o, &err) : report(app, &info, path, ig_eval_seconds() - bar.start);
+    return status ? ig_cli_fail(o, &err) : report(app, &info, path, ig_text_seconds() - bar.start);
 }
 
 /* Before hours of work for it. */

@@ -16,6 +16,7 @@
 #include "eval/numbers.h"
 #include "text/json.h"
 #include "text/text.h"
+#include "text/clock.h"
 
 enum { PROBE_TOKENS = 8, WAIT_MS_MOST = 100, VOCAB_LEAST = 32000, URL_BYTES = 1024 };
 
@@ -127,7 +128,7 @@ static size_t on_bytes(char *data, size_t size, size_t n, void *user) {
     long status = 0;
     curl_easy_getinfo(k->http, CURLINFO_RESPONSE_CODE, &status);
     k->reply.is_stream = status == 200;
-    bool ok = ig_eval_load_reply_take(&k->reply, data, size * n, ig_eval_seconds(), &k->between);
+    bool ok = ig_eval_load_reply_take(&k->reply, data, size * n, ig_text_seconds(), &k->between);
     return ok ? size * n : 0;
 }
 
@@ -144,7 +145,7 @@ static ig_status begin(run *r, client *k, ig_error *err) {
     k->between.n = 0;
     curl_easy_setopt(k->http, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(k->body));
     curl_easy_setopt(k->http, CURLOPT_POSTFIELDS, k->body);
-    k->began = ig_eval_seconds();
+    k->began = ig_text_seconds();
     if (r->began < 0) r->began = k->began;
     k->is_busy = true;
     k->n_left--;
@@ -188,7 +189,7 @@ static void add_tokens(run *r, const ig_eval_load_reply *reply) {
 static ig_status finish(run *r, client *k, CURLcode code, ig_error *err) {
     ig_eval_load_result *out = r->out;
     char why[320];
-    double now = ig_eval_seconds();
+    double now = ig_text_seconds();
     out->seconds = now - r->began;
     curl_multi_remove_handle(r->all, k->http);
     free(k->body);
@@ -247,7 +248,7 @@ static void close_clients(run *r) {
  */
 static bool begin_all(run *r, ig_status *status, ig_error *err) {
     bool goes_on = false;
-    double now = ig_eval_seconds();
+    double now = ig_text_seconds();
     for (int i = 0; !*status && i < r->test->n_clients; i++) {
         client *k = &r->clients[i];
         if (!k->body && k->n_left && now >= k->not_before) *status = prepare(r, k, err);
@@ -275,7 +276,7 @@ static ig_status finish_all(run *r, ig_error *err) {
 
 /* Until something comes, or a client may ask again. */
 static void wait_for_more(const run *r) {
-    double now = ig_eval_seconds(), until = now + WAIT_MS_MOST * 1e-3;
+    double now = ig_text_seconds(), until = now + WAIT_MS_MOST * 1e-3;
     for (int i = 0; i < r->test->n_clients; i++) {
         const client *k = &r->clients[i];
         if (!k->is_busy && k->n_left && k->not_before < until) until = k->not_before;

@@ -13,6 +13,7 @@
 #include "eval/make_words.h"
 #include "eval/numbers.h"
 #include "text/text.h"
+#include "text/clock.h"
 
 struct ig_eval_speed {
     ig_model *model;
@@ -176,9 +177,9 @@ ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_
     fill_ids(speed, 0);
     if (speed->options.depth == 0) status = ig_session_cut(speed->sessions[0], 0, err);
     if (status) return status;
-    double start = ig_eval_seconds();
+    double start = ig_text_seconds();
     status = ig_session_sync(speed->sessions[0], speed->ids, speed->options.depth + n, err);
-    *seconds = ig_eval_seconds() - start;
+    *seconds = ig_text_seconds() - start;
     return status;
 }
 
@@ -196,9 +197,9 @@ static ig_status sync_stored(double *seconds, ig_session_stats *stats, ig_eval_s
     if (status) return status;
     ig_session_get_stats(s, stats);
     fill_ids(speed, 0);
-    double start = ig_eval_seconds();
+    double start = ig_text_seconds();
     if (stats->shares) status = ig_session_sync(s, speed->ids, speed->options.depth + n, err);
-    *seconds = ig_eval_seconds() - start;
+    *seconds = ig_text_seconds() - start;
     ig_session_get_stats(s, stats);
     ig_session_close(s);
     return status;
@@ -250,7 +251,7 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
     *out = (ig_eval_generation){0};
     count_work(out, speed, batch, -1);
     ig_session_get_stats(speed->sessions[0], &before);
-    double start = ig_eval_seconds();
+    double start = ig_text_seconds();
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < batch; k++) speed->step[k] = next_token(speed, k);
         status = ig_session_decode(speed->sessions, speed->step, batch, err);
@@ -258,7 +259,7 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
         if (speed->options.stopped && speed->options.stopped())
             return ig_text_fail(err, IG_E_INTERRUPTED, "interrupted");
     }
-    out->seconds = ig_eval_seconds() - start;
+    out->seconds = ig_text_seconds() - start;
     count_work(out, speed, batch, 1);
     count_rest(out);
     ig_session_get_stats(speed->sessions[0], &after);

@@ -26,12 +26,9 @@ void ig_forward_begin_recurrences(forward *f) {
 
 /* Those that have failed take no part: what the layer gives of their rows is zeros. */
 static void leave_out_failed(const forward *f, size_t width) {
-    for (int s = 0; s < f->b->n_segments; s++) {
-        const ig_segment *seg = &f->b->segments[s];
-        if (!seg->n || !seg->status) continue;
-        f->b->recurrences[s].n = 0;
-        f->dev->ops->clear(f->dev, f->b->x + (size_t)seg->row * width, (size_t)seg->n * width * sizeof(float));
-    }
+    for (int s = 0; s < f->b->n_segments; s++)
+        if (f->b->segments[s].status) f->b->recurrences[s].n = 0;
+    ig_forward_clear_failed(f, f->b->x, (int)width);
 }
 
 /* On to the states of the next layer, which lie behind this one's. */

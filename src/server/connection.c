@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "server/call.h"
+#include "text/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,10 +51,10 @@ static void turn_away(int fd, const char *why, double patience) {
                  n_body, body);
     ssize_t n = send(fd, reply, (size_t)n_reply, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
-    double end = ig_server_seconds() + patience;
-    for (int i = 0; n > 0 && (i < 16 || ig_server_seconds() < end); i++) {
+    double end = ig_text_seconds() + patience;
+    for (int i = 0; n > 0 && (i < 16 || ig_text_seconds() < end); i++) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        double left = end - ig_server_seconds();
+        double left = end - ig_text_seconds();
         poll(&p, 1, left > 0 ? (int)(left * 1e3) : 0);
         n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
     }

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "server/api.h"
+#include "text/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,7 +227,7 @@ static bool on_text(void *user, const char *text, size_t n) {
 
 static void note_times(ig_choice *k) {
     ig_server *s = k->exchange->call->server;
-    double now = ig_server_seconds();
+    double now = ig_text_seconds();
     if (k->n_seen == 1) {
         k->first_token = now;
         ig_server_note_time(s, &s->numbers.first_token, now - k->exchange->call->began);

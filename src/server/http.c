@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "server/api.h"
+#include "text/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +207,7 @@ static bool read_body(ig_call *c) {
 /* ---- answering it ------------------------------------------------------------------------------------ */
 
 static void begin(ig_call *c) {
-    c->began = ig_server_seconds();
+    c->began = ig_text_seconds();
     pthread_mutex_lock(&c->server->lock);
     c->server->n_calls++;
     pthread_mutex_unlock(&c->server->lock);

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "server/exchange.h"
+#include "text/clock.h"
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -52,6 +53,6 @@ void ig_server_record_call(ig_call *c) {
                           .body = c->body,
                           .n_body = c->n_body};
     if (c->exchange) add_exchange(&r, c->exchange);
-    r.seconds = ig_server_seconds() - c->began;
+    r.seconds = ig_text_seconds() - c->began;
     o->on_request(o->user, &r);
 }

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "server/sandbox.h"
+#include "text/clock.h"
 
 void ig_server_say(const ig_server *s, const char *format, ...) {
     char line[1024];
@@ -64,9 +65,9 @@ static int count_calls(ig_server *s) {
 
 /* Until all that is being answered has been, the time is over, or there is a signal. */
 static void wait_for_calls(ig_server *s, const sigset_t *set, double seconds) {
-    double end = ig_server_seconds() + seconds;
+    double end = ig_text_seconds() + seconds;
     const struct timespec short_time = {.tv_nsec = 10000000};
-    while (count_calls(s) && ig_server_seconds() < end) {
+    while (count_calls(s) && ig_text_seconds() < end) {
         int number = sigtimedwait(set, NULL, &short_time);
         if (number == SIGINT || number == SIGTERM) return;
     }

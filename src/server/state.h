@@ -112,7 +112,6 @@ struct ig_server {
     int n_calls; /* being answered */
 };
 
-double ig_server_seconds(void); /* monotonic */
 /* A line for whoever runs the server. */
 void ig_server_say(const ig_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

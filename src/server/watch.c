@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "server/exchange.h"
+#include "text/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +45,7 @@ static void end_call(ig_connection *k, ig_call_end why) {
 }
 
 static void end_overdue(ig_watch *w) {
-    double now = ig_server_seconds(), most = w->limits->request_seconds;
+    double now = ig_text_seconds(), most = w->limits->request_seconds;
     for (ig_connection *k = w->first; k; k = k->next) {
         if (is_overdue(w, k, now)) shutdown(k->fd, SHUT_RD); /* its thread says why */
         if (most > 0 && k->call && now - k->call->began >= most) end_call(k, IG_CALL_LATE);
@@ -174,7 +175,7 @@ ig_connection *ig_watch_add(ig_watch *w, int fd, const struct in6_addr *address)
     if (!k) return NULL;
     k->fd = fd;
     k->address = *address;
-    k->since = ig_server_seconds();
+    k->since = ig_text_seconds();
     k->is_waiting = true;
     pthread_mutex_lock(&w->lock);
     bool has_room = make_room(w, address);
@@ -215,7 +216,7 @@ void ig_watch_end_all(ig_watch *w) {
 void ig_watch_stage(ig_watch *w, ig_connection *k, ig_server_stage stage) {
     pthread_mutex_lock(&w->lock);
     k->stage = stage;
-    k->since = k->latest = ig_server_seconds();
+    k->since = k->latest = ig_text_seconds();
     k->received = 0;
     pthread_mutex_unlock(&w->lock);
 }
@@ -224,7 +225,7 @@ void ig_watch_begin(ig_watch *w, ig_connection *k) {
     pthread_mutex_lock(&w->lock);
     if (k->stage == IG_STAGE_IDLE) {
         k->stage = IG_STAGE_HEADERS;
-        k->since = ig_server_seconds();
+        k->since = ig_text_seconds();
     }
     pthread_mutex_unlock(&w->lock);
 }
@@ -232,7 +233,7 @@ void ig_watch_begin(ig_watch *w, ig_connection *k) {
 void ig_watch_received(ig_watch *w, ig_connection *k, size_t n) {
     pthread_mutex_lock(&w->lock);
     k->received += n;
-    k->latest = ig_server_seconds();
+    k->latest = ig_text_seconds();
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "server/wire.h"
+#include "text/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -126,9 +127,9 @@ static const double linger_seconds = 10;
 
 void ig_wire_end(ig_wire *w) {
     enum { ROUND_MS = 100 };
-    double end = ig_server_seconds() + linger_seconds;
+    double end = ig_text_seconds() + linger_seconds;
     shutdown(w->fd, SHUT_WR);
-    while (!w->is_broken && ig_server_seconds() < end) {
+    while (!w->is_broken && ig_text_seconds() < end) {
         struct pollfd p = {.fd = w->fd, .events = POLLIN};
         if (poll(&p, 1, ROUND_MS) > 0 && recv(w->fd, w->buffer, sizeof w->buffer, 0) <= 0) return;
     }
