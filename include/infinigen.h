@@ -633,8 +633,11 @@ typedef struct ig_batch_item {
     bool prompt;        /* dense attention, any n; else n is 1 and the policy selects (a decode step) */
     int more;           /* tokens of the prompt that come after this piece, in later steps: while there are any, logits
                            are not wanted, which saves time */
-    ig_status status;   /* out */
-    ig_error error;     /* out, if status */
+    ig_logits_fn on_states; /* of a prompt: gets the states of these tokens, as ig_session_sync_states() hands them out,
+                               and there are no logits; NULL: nobody wants them */
+    void *user;             /* of that */
+    ig_status status;       /* out */
+    ig_error error;         /* out, if status */
 } ig_batch_item;
 
 /* Pieces of prompts and decode steps of several sessions in one step, in any order, of which each succeeds or fails by

@@ -29,6 +29,7 @@ typedef struct ig_segment {
     int n_to_come;       /* tokens of the same prompt that later steps get */
     const float *shares; /* [n_adapters] what it takes of each of the model's adapters; NULL: as the model has it */
     int n_asked;         /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */
+    bool wants_states;   /* those of all of them are asked for, and no logits */
     ig_error *err;       /* gets the cause when it fails; NULL: nobody asks; several may share one */
     ig_status status;
     int row;             /* of its first token in the batch; the forward pass says */

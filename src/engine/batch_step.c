@@ -5,6 +5,7 @@
  * the same forward pass and takes tokens and logits from it as these do.
  */
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -64,6 +65,8 @@ static ig_status check_items(const ig_batch_item *items, size_t n, ig_error *err
                            items[i].n);
         if (items[i].more < 0 || items[i].more > IG_CTX_MAX)
             return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu has %d more tokens to come", i, items[i].more);
+        if (!items[i].prompt && items[i].on_states)
+            return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu wants states of a prompt, but is none", i);
         if (!items[i].prompt && items[i].more)
             return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu has more of a prompt, but is none", i);
         n_rows += (size_t)items[i].n;
@@ -103,7 +106,8 @@ static void add_segment(int *n_segments, int number, const ig_batch_item *x, ig_
                                                          .dense = x->prompt,
                                                          .n_to_come = x->more,
                                                          .shares = s->options.adapter_scales,
-                                                         .n_asked = !x->more,
+                                                         .n_asked = x->on_states ? x->n : !x->more,
+                                                         .wants_states = x->on_states != NULL,
                                                          .err = err};
     ++*n_segments;
 }
@@ -263,7 +267,7 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
             continue;
         }
         ig_session_take_tokens(s, seg);
-        s->has_logits = seg->n_asked > 0;
+        s->has_logits = seg->n_asked > 0 && !seg->wants_states;
         if (!seg->dense) {
             double took = (own / n_decode + each) * seg->n;
             end_decode(s, took, took / seconds);
@@ -324,6 +328,26 @@ static const ig_segment *next_segment(int *k, int n_segments, const ig_session *
     return seg;
 }
 
+/* Gives items the states of their tokens, as far as they want them. */
+static void hand_states(ig_batch_item *items, int n, int n_segments) {
+    ig_model *m = items[0].session->model;
+    size_t d = (size_t)m->config.d_model;
+    int most = 0;
+    for (int i = 0; i < n; i++) most = ig_max_int(most, items[i].on_states ? items[i].n : 0);
+    if (!most) return;
+    float *states = malloc((size_t)most * d * sizeof *states);
+    for (int i = 0, k = 0; i < n; i++) {
+        ig_batch_item *x = &items[i];
+        const ig_segment *seg = next_segment(&k, n_segments, x->session);
+        if (!x->on_states || !seg || seg->status) continue;
+        x->status = states ? ig_forward_states(states, m, &m->batch, k - 1, x->n, &x->error)
+                           : ig_fail_memory(&x->error, "states of a prompt", (size_t)most * d * sizeof *states);
+        if (!x->status && x->on_states(x->user, seg->first, x->n, states))
+            x->status = ig_fail(&x->error, IG_E_INTERRUPTED, "interrupted");
+    }
+    free(states);
+}
+
 /* Whether a segment failed with guesses and left its session what that had before. */
 static bool may_go_without(const ig_segment *seg) {
     return !seg->dense && seg->n > 1 && session_of(seg)->n_tokens == seg->first;
@@ -353,10 +377,11 @@ static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
     for (int i = 0; i < n; i++)
         if (!items[i].status) add_segment(&n_segments, n > 1 ? i + 1 : 0, &items[i], &items[i].error);
     status = run(m, n_segments, false, err);
+    if (!status) hand_states(items, n, n_segments);
     for (int i = 0, k = 0; i < n && !status; i++) {
         ig_batch_item *x = &items[i];
         const ig_segment *seg = next_segment(&k, n_segments, x->session);
-        if (seg)
+        if (seg && !x->status)
             x->status = seg->status;
         else if (!x->status)
             ig_session_take_ahead(x->session);

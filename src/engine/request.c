@@ -198,7 +198,7 @@ ig_status ig_request_begin(ig_request *r, ig_error *err) {
                             .on_token = on_answer_token,
                             .token_user = r,
                             .no_replacement = r->o.whole_characters};
-    r->is_alone = r->o.score_prompt || r->o.on_states || depends_on_pieces(r->session);
+    r->is_alone = r->o.score_prompt || depends_on_pieces(r->session);
     return ig_answer_open(&r->answer, err);
 }
 

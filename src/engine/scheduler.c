@@ -158,7 +158,13 @@ typedef struct step {
 static void add_item(ig_scheduler *c, step *s, ig_request *r, const int32_t *ids, int n, bool is_prompt) {
     c->of_item[s->n] = r;
     int more = is_prompt ? r->o.n_ids - r->session->n_tokens - n : 0;
-    c->items[s->n++] = (ig_batch_item){.session = r->session, .ids = ids, .n = n, .prompt = is_prompt, .more = more};
+    c->items[s->n++] = (ig_batch_item){.session = r->session,
+                                       .ids = ids,
+                                       .n = n,
+                                       .prompt = is_prompt,
+                                       .more = more,
+                                       .on_states = is_prompt ? r->o.on_states : NULL,
+                                       .user = r->o.user};
 }
 
 /* Those whose owners had fewest of the turns come first, of these the oldest. Returns their number. */

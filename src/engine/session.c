@@ -303,6 +303,7 @@ static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
                                   .n_to_come = p->n_all - first - n,
                                   .shares = s->options.adapter_scales,
                                   .n_asked = p->sink.fn ? n : first + n == p->n,
+                                  .wants_states = p->states != NULL,
                                   .err = err};
     ig_status status = ig_forward(s->model, b, 1, err);
     if (!status) status = b->segments[0].status;

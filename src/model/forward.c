@@ -233,7 +233,7 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, i
 }
 
 int ig_segment_logits(const ig_segment *seg) {
-    if (seg->status || !seg->n_asked) return 0;
+    if (seg->status || !seg->n_asked || seg->wants_states) return 0;
     return seg->dense ? 1 : seg->n;
 }
 
