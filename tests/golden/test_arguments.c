@@ -455,6 +455,9 @@ static void batches(void **state) {
     x[0].more = 1; /* of what is no prompt */
     REFUSED(ig_batch_step(x, 2, ERR));
     x[0].more = 0;
+    x[0].on_states = take_rows; /* likewise */
+    REFUSED(ig_batch_step(x, 2, ERR));
+    x[0].on_states = NULL;
     x[1].more = -1;
     REFUSED(ig_batch_step(x, 2, ERR));
     x[1].more = INT_MAX;
