@@ -193,8 +193,9 @@ typedef struct ig_model_options {
     void *progress_user;
 } ig_model_options;
 
-/* How the states of a text's tokens become one vector, its embedding: that of the last token, or the mean of all. */
-typedef enum ig_pooling { IG_POOLING_LAST, IG_POOLING_MEAN } ig_pooling;
+/* How the states of a text's tokens become one vector, its embedding: that of the last token, or the mean of all. Other
+ * ways, and what some models do behind it, are not known here. */
+typedef enum ig_pooling { IG_POOLING_LAST, IG_POOLING_MEAN, IG_POOLING_OTHER } ig_pooling;
 
 typedef struct ig_model_info {
     const char *path;         /* as given */

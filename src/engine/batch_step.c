@@ -203,7 +203,8 @@ static void guess(const call *c) {
 /* What draft models get of the prompts of a step that has been made. */
 static void let_drafts_follow(const ig_batch_item *items, int n) {
     for (int i = 0; i < n; i++)
-        if (items[i].prompt && !items[i].status) ig_draft_model_follow(items[i].session, items[i].n);
+        if (items[i].prompt && !items[i].status && !items[i].on_states)
+            ig_draft_model_follow(items[i].session, items[i].n);
 }
 
 /* ---- results --------------------------------------------------------------------------- */

@@ -46,6 +46,13 @@ static ig_request *unlink_waiting(ig_scheduler *c, ig_request **at) {
     return r;
 }
 
+/* The first one of this owner that wants an answer: of states many may be asked for at once, and nobody reads them as
+ * they come. NULL: there is none. */
+static ig_request **first_for_answer(ig_request **at, uint64_t owner) {
+    while (*at && ((*at)->o.owner != owner || (*at)->o.on_states)) at = &(*at)->next;
+    return *at ? at : NULL;
+}
+
 /* Whose turn it is: of the owners that have the fewest running, who came first. With the lock; NULL: nobody waits. */
 static ig_request *take_waiting(ig_scheduler *c) {
     ig_request **best = NULL;
@@ -57,7 +64,9 @@ static ig_request *take_waiting(ig_scheduler *c) {
         fewest = n;
         if (n == 0) break;
     }
-    return best ? unlink_waiting(c, best) : NULL;
+    if (!best) return NULL;
+    ig_request **answer = first_for_answer(best, (*best)->o.owner);
+    return unlink_waiting(c, answer ? answer : best);
 }
 
 /* One that waits and was cancelled; NULL: none. With the lock. */

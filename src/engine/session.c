@@ -329,7 +329,7 @@ static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
         return status;
     }
     s->n_prefilled += (uint64_t)n;
-    ig_draft_model_follow(s, s->options.n_batch);
+    if (!p->states) ig_draft_model_follow(s, s->options.n_batch);
     return IG_OK;
 }
 

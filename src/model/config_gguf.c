@@ -104,10 +104,7 @@ static void check_keys(ig_section *r, const ig_gguf_family *f) {
 /* As llama.cpp numbers them: none, mean, first, last, rank. */
 static void read_pooling(ig_section *r, ig_config *c) {
     int type = ig_section_count(r, "pooling_type", 4);
-    c->pooling = type == 1 ? IG_POOLING_MEAN : IG_POOLING_LAST;
-    if (!r->status && (type == 2 || type == 4))
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s.pooling_type' is %d, which is not supported",
-                            r->path, r->architecture, type);
+    c->pooling = type == 0 || type == 3 ? IG_POOLING_LAST : type == 1 ? IG_POOLING_MEAN : IG_POOLING_OTHER;
 }
 
 /* The tokens counted, or what the file states if it has none. */

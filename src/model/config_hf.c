@@ -185,21 +185,49 @@ static ig_status read_file(ig_config *out, const char *directory, const char *na
     return s;
 }
 
-/* How embeddings are made, as sentence-transformers states it: one of several switches is on. */
+/* What a name of sentence-transformers' is. */
+static ig_pooling pooling_named(const char *name) {
+    if (strcmp(name, "lasttoken") == 0) return IG_POOLING_LAST;
+    return strcmp(name, "mean") == 0 || strcmp(name, "mean_tokens") == 0 ? IG_POOLING_MEAN : IG_POOLING_OTHER;
+}
+
+/* As it is stated: "pooling_mode" is a name, or a list of some; or of several switches some are on, by default that of
+ * the mean. What several make is longer. */
 static ig_status read_pooling(ig_config *out, const char *text, size_t n, const char *path, ig_error *err) {
+    static const char prefix[] = "pooling_mode_";
     json_t *root, *value;
     const char *key;
+    int n_on = 0;
     ig_status s = ig_json_parse(&root, text, n, path, err);
     if (s) return s;
+    const json_t *mode = ig_hf_get(root, "pooling_mode"),
+                 *one = json_array_size(mode) == 1 ? json_array_get(mode, 0) : mode;
+    out->pooling = mode ? IG_POOLING_OTHER : IG_POOLING_MEAN;
+    if (json_is_string(one)) out->pooling = pooling_named(json_string_value(one));
     json_object_foreach(root, key, value) {
-        if (s || strncmp(key, "pooling_mode_", 13) != 0 || !json_is_true(value)) continue;
-        if (strcmp(key, "pooling_mode_mean_tokens") == 0)
-            out->pooling = IG_POOLING_MEAN;
-        else if (strcmp(key, "pooling_mode_lasttoken") != 0)
-            s = ig_fail(err, IG_E_UNSUPPORTED, "%s: '%.60s' is set, which is not supported", path, key);
+        if (strncmp(key, prefix, sizeof prefix - 1) != 0 || !json_is_true(value)) continue;
+        out->pooling = n_on++ ? IG_POOLING_OTHER : pooling_named(key + sizeof prefix - 1);
     }
+    if (!json_is_object(root)) s = ig_fail(err, IG_E_FORMAT, "%s: not a JSON object", path);
     json_decref(root);
     return s;
+}
+
+/* Behind the pooling there may be further layers. */
+static ig_status read_modules(ig_config *out, const char *text, size_t n, const char *path, ig_error *err) {
+    static const char *const known[] = {"Transformer", "Pooling", "Normalize"};
+    json_t *root, *module;
+    size_t i;
+    ig_status s = ig_json_parse(&root, text, n, path, err);
+    if (s) return s;
+    json_array_foreach(root, i, module) {
+        const char *type = json_string_value(json_object_get(module, "type")), *dot = type ? strrchr(type, '.') : NULL;
+        bool is_known = false;
+        for (size_t k = 0; dot && k < IG_COUNT(known); k++) is_known = is_known || strcmp(dot + 1, known[k]) == 0;
+        if (!is_known) out->pooling = IG_POOLING_OTHER;
+    }
+    json_decref(root);
+    return IG_OK;
 }
 
 ig_status ig_config_from_hf(ig_config *out, const char *directory, ig_error *err) {
@@ -208,5 +236,7 @@ ig_status ig_config_from_hf(ig_config *out, const char *directory, ig_error *err
         return ig_fail(err, s, "%s: a directory without config.json is no Hugging Face model", directory);
     if (s) return s;
     s = read_file(out, directory, "1_Pooling/config.json", read_pooling, err);
+    if (s == IG_E_NOT_FOUND) return IG_OK;
+    if (!s) s = read_file(out, directory, "modules.json", read_modules, err);
     return s == IG_E_NOT_FOUND ? IG_OK : s;
 }

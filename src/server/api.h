@@ -15,6 +15,7 @@ struct ig_api {
     const char *prefix;        /* of the ids of replies */
     const char *object;        /* what a reply is called */
     const char *chunk;         /* and a part of one in a stream */
+    const char *texts;         /* the client's field that prompts are in */
     const char *const *fields; /* of bodies, beside those of all; ends with NULL */
     bool is_chat;
     bool are_lines;    /* a stream is a JSON text in each line, not events */
@@ -39,8 +40,9 @@ struct ig_api {
 /* OpenAI's chats and completions (exchange.c). */
 extern const char *const ig_chat_fields[];
 extern const ig_api ig_api_chat, ig_api_completions;
-#define IG_API_OF_CHAT \
-    .object = "chat.completion", .chunk = "chat.completion.chunk", .fields = ig_chat_fields, .is_chat = true
+#define IG_API_OF_CHAT                                                                                            \
+    .texts = "messages", .object = "chat.completion", .chunk = "chat.completion.chunk", .fields = ig_chat_fields, \
+    .is_chat = true
 
 /* llama-server's completions and texts between two others (native.c). */
 extern const ig_api ig_api_native, ig_api_infill;

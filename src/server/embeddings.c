@@ -11,15 +11,22 @@
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* What requests of any API may have. */
+#define EXTRA "lora", "cache_salt", "infinigen"
+
 static const char *const formats[] = {"float", "base64", NULL};
 
 /* What both have: which texts, in a field of this name, and by which model. */
 static bool add_texts(ig_translation *t, const char *field, const char *const *known) {
-    static const char *const kept[] = {"lora", "cache_salt", "infinigen", NULL};
+    static const char *const kept[] = {EXTRA, NULL};
     json_t *texts = ig_field(t->body, field), *model = ig_field(t->body, "model");
     const char *name = json_string_value(model),
                *own = name && t->call->route->api->are_lines ? ig_ollama_own_name(t->call->server, name) : NULL;
     int64_t dimensions;
+    if (t->call->server->o->pooling == IG_POOLING_OTHER)
+        return ig_refuse(t->call, 400, field,
+                         "how this model makes embeddings is not supported here: --pooling, when "
+                         "the server is started, may say otherwise");
     if (!ig_field_others(t->call, t->body, "", known) ||
         !ig_field_int(t->call, t->body, "dimensions", 1, t->call->server->info.d_model, &dimensions))
         return false;
@@ -34,8 +41,7 @@ static bool add_texts(ig_translation *t, const char *field, const char *const *k
 }
 
 static bool translate(ig_translation *t) {
-    static const char *const known[] = {"input", "model",      "encoding_format", "dimensions", "user",
-                                        "lora",  "cache_salt", "infinigen",       NULL};
+    static const char *const known[] = {"input", "model", "encoding_format", "dimensions", "user", EXTRA, NULL};
     const char *format = formats[0], *const *f = formats;
     if (!ig_field_text(t->call, t->body, "encoding_format", &format)) return false;
     while (*f && strcmp(*f, format) != 0) f++;
@@ -44,12 +50,13 @@ static bool translate(ig_translation *t) {
 }
 
 static bool translate_ollama(ig_translation *t) {
-    static const char *const known[] = {"input", "model", "dimensions", "options", "keep_alive", "truncate", NULL};
+    static const char *const known[] = {"input",      "model",    "dimensions", "options",
+                                        "keep_alive", "truncate", EXTRA,        NULL};
     return add_texts(t, "input", known);
 }
 
 static bool translate_ollama_one(ig_translation *t) {
-    static const char *const known[] = {"prompt", "model", "options", "keep_alive", NULL};
+    static const char *const known[] = {"prompt", "model", "options", "keep_alive", EXTRA, NULL};
     if (!json_is_string(ig_field(t->body, "prompt")))
         return ig_refuse(t->call, 400, "prompt", "prompt must be a string");
     return add_texts(t, "prompt", known);
@@ -161,8 +168,16 @@ static const char *const fields[] = {"prompt", NULL};
 
 #define OF_STATES \
     .prefix = "embd-", .object = "list", .fields = fields, .read = ig_exchange_read_prompts, .wants_states = true
-const ig_api ig_api_embeddings = {OF_STATES, .translate = body, .reply = reply},
-             ig_api_ollama_embed = {OF_STATES, .translate = ollama_body, .reply = ollama_reply,
-                                    .refusal = ollama_refusal, .are_lines = true},
-             ig_api_ollama_embeddings = {OF_STATES, .translate = ollama_one_body, .reply = ollama_one_reply,
-                                         .refusal = ollama_refusal, .are_lines = true};
+const ig_api ig_api_embeddings = {OF_STATES, .texts = "input", .translate = body, .reply = reply},
+             ig_api_ollama_embed = {OF_STATES,
+                                    .texts = "input",
+                                    .translate = ollama_body,
+                                    .reply = ollama_reply,
+                                    .refusal = ollama_refusal,
+                                    .are_lines = true},
+             ig_api_ollama_embeddings = {OF_STATES,
+                                         .texts = "prompt",
+                                         .translate = ollama_one_body,
+                                         .reply = ollama_one_reply,
+                                         .refusal = ollama_refusal,
+                                         .are_lines = true};

@@ -41,13 +41,13 @@ static bool add_ids(ig_exchange *x, const json_t *list) {
     ig_prompt *p = &x->prompts[x->n_prompts++];
     size_t n = json_array_size(list), i;
     json_t *id;
-    if (n > (size_t)ig_scheduler_ctx(x->call->server->scheduler)) return ig_refuse_long(x->call, "prompt", n);
+    if (n > (size_t)ig_scheduler_ctx(x->call->server->scheduler)) return ig_refuse_long(x->call, x->api->texts, n);
     p->ids = malloc((n + 1) * sizeof *p->ids);
     if (!p->ids) return ig_refuse(x->call, 500, NULL, "out of memory for %zu tokens", n);
     json_array_foreach(list, i, id) {
         if (!ig_json_token(id, x->call->server->info.n_vocab, &p->ids[i]))
-            return ig_refuse(x->call, 400, "prompt", "prompt: item %zu is no token of the vocabulary of %d", i,
-                             x->call->server->info.n_vocab);
+            return ig_refuse(x->call, 400, x->api->texts, "%s: item %zu is no token of the vocabulary of %d",
+                             x->api->texts, i, x->call->server->info.n_vocab);
     }
     p->n_ids = (int)n;
     if (!x->is_echo) return true;
@@ -80,7 +80,8 @@ bool ig_exchange_read_prompts(ig_exchange *x) {
     bool is_one = json_is_string(v) || json_is_number(first);
     size_t n = is_one ? 1 : json_array_size(v);
     if (!v || n == 0 || (!is_one && !json_is_array(v)))
-        return ig_refuse(x->call, 400, "prompt", "prompt must be a string, a list of tokens, or a list of these");
+        return ig_refuse(x->call, 400, x->api->texts, "%s must be a string, a list of tokens, or a list of these",
+                         x->api->texts);
     if (n * (size_t)x->n > IG_SERVER_CHOICES_MAX && !x->api->wants_states) /* of which a reply has room for many */
         return ig_refuse(x->call, 400, "prompt", "%zu prompts and n = %d: more than %d choices", n, x->n,
                          IG_SERVER_CHOICES_MAX);
@@ -89,13 +90,15 @@ bool ig_exchange_read_prompts(ig_exchange *x) {
     for (size_t i = 0; i < n; i++) {
         const json_t *one = is_one ? v : json_array_get(v, i);
         if (json_is_string(one)) {
-            if (!add_text(x, "prompt", json_string_value(one), json_string_length(one))) return false;
+            if (!add_text(x, x->api->texts, json_string_value(one), json_string_length(one))) return false;
         } else if (!json_is_array(one)) {
-            return ig_refuse(x->call, 400, "prompt", "prompt: item %zu is neither a string nor a list of tokens", i);
+            return ig_refuse(x->call, 400, x->api->texts, "%s: item %zu is neither a string nor a list of tokens",
+                             x->api->texts, i);
         } else if (!add_ids(x, one)) {
             return false;
         }
-        if (x->prompts[i].n_ids == 0) return ig_refuse(x->call, 400, "prompt", "prompt %zu has no tokens", i);
+        if (x->prompts[i].n_ids == 0)
+            return ig_refuse(x->call, 400, x->api->texts, "%s %zu has no tokens", x->api->texts, i);
     }
     return true;
 }
@@ -365,7 +368,7 @@ static bool check_lists(ig_exchange *x) {
     }
     size_t n_numbers = x->api->wants_states ? x->n_prompts * (size_t)x->call->server->info.d_model : 0;
     if (n_numbers > IG_SERVER_NODES_MAX)
-        return ig_refuse(x->call, 400, "input", "%zu numbers are too much for a reply: at most %d", n_numbers,
+        return ig_refuse(x->call, 400, x->api->texts, "%zu numbers are too much for a reply: at most %d", n_numbers,
                          IG_SERVER_NODES_MAX);
     n_scores *= (size_t)x->n * (size_t)(1 + x->n_top); /* n_top -1: there are none */
     n_ids *= x->returns_ids ? (size_t)x->n : 0;
@@ -383,7 +386,8 @@ static bool submit(ig_exchange *x) {
     int n_queue = x->call->server->o->scheduler.n_queue, most = n_queue - n_queue / 8; /* of one client */
     ig_error err = {0};
     if (n > (size_t)most)
-        return ig_refuse(x->call, 400, x->n > 1 ? "n" : "prompt", "%zu choices at once: at most %d may wait", n, most);
+        return ig_refuse(x->call, 400, x->n > 1 ? "n" : x->api->texts, "%zu choices at once: at most %d may wait", n,
+                         most);
     if (!check_lists(x)) return false;
     if (x->grammar && strlen(x->grammar) > FORMS_BYTES_MAX / n)
         return ig_refuse(x->call, 400, NULL, "a form of %zu bytes for each of %zu choices is too much",
@@ -463,6 +467,7 @@ static const char *const completions_fields[] = {"prompt", "echo", "suffix", NUL
 const char *const ig_chat_fields[] = {IG_CONVERSATION_FIELDS, "top_logprobs", "reasoning_format", NULL};
 const ig_api ig_api_chat = {.prefix = "chatcmpl-", IG_API_OF_CHAT},
              ig_api_completions = {.prefix = "cmpl-",
+                                   .texts = "prompt",
                                    .object = "text_completion",
                                    .chunk = "text_completion",
                                    .fields = completions_fields,

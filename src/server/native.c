@@ -99,6 +99,7 @@ static const char *const infill_fields[] = {"prompt", "input_prefix", "input_suf
                                             NULL};
 
 const ig_api ig_api_native = {.prefix = "cmpl-",
+                              .texts = "prompt",
                               .fields = native_fields,
                               .is_native = true,
                               .read = read_one,
@@ -106,6 +107,7 @@ const ig_api ig_api_native = {.prefix = "cmpl-",
                               .tell = tell,
                               .end = end},
              ig_api_infill = {.prefix = "cmpl-",
+                              .texts = "prompt",
                               .fields = infill_fields,
                               .is_native = true,
                               .read = read_both_sides,

@@ -139,6 +139,7 @@ static const char *const raw_fields[] = {"prompt", "suffix", NULL};
 const ig_api ig_api_ollama_chat = {.prefix = "chat-", IG_API_OF_CHAT, .translate = ig_ollama_chat_body, AS_OLLAMA},
              ig_api_ollama_prompt = {.prefix = "gen-", IG_API_OF_CHAT, .translate = ig_ollama_prompt_body, AS_OLLAMA},
              ig_api_ollama_raw = {.prefix = "gen-",
+                                  .texts = "prompt",
                                   .object = "text_completion",
                                   .fields = raw_fields,
                                   .translate = ig_ollama_raw_body,

@@ -139,9 +139,9 @@ static const char ollama_prompt_body[] =
     "{\"type\":\"object\",\"properties\":{\"model\":" SCHEMA("Model") ",\"prompt\":" TEXT ",\"system\":" TEXT
                                                                       ",\"raw\":" BOOL ",\"stream\":" BOOL "}" OTHERS;
 
-#define TEXT_OR_TEXTS                                                                                           \
-    "{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"minItems\":1,\"maxItems\":16,\"items\":{\"type\":" \
-    "\"string\"}}]}"
+#define TEXT_OR_TEXTS \
+    "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\",\"minItems\":1,"         \
+    "\"maxItems\":256,\"items\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") "]}}]}"
 static const char embeddings_body[] = "{\"type\":\"object\",\"required\":[\"input\"],\"properties\":{\"model\":" SCHEMA(
     "Model") ",\"input\":" TEXT_OR_TEXTS ",\"encoding_format\":{\"enum\":[\"float\",\"base64\"]},\"user\":" TEXT
              "}" OTHERS;

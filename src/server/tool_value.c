@@ -5,6 +5,7 @@
  */
 #include "server/answers.h"
 
+#include <math.h>
 #include <string.h>
 
 /* What "#/$defs/NAME" of a schema is. */
@@ -81,11 +82,42 @@ bool ig_tool_takes(const json_t *p, const json_t *v) {
            are_of(json_object_get(p, "oneOf"), v);
 }
 
+/* Numbers are equal by their value. */
+static bool is_equal(const json_t *a, const json_t *b) {
+    if (!json_is_number(a) || !json_is_number(b)) return json_equal(a, b);
+    double x = json_number_value(a), y = json_number_value(b);
+    return x <= y && x >= y;
+}
+
 static bool is_among(const json_t *list, const json_t *v) {
     size_t i;
     json_t *one;
-    json_array_foreach(list, i, one) if (json_equal(one, v)) return true;
-    return !list;
+    json_array_foreach(list, i, one) if (is_equal(one, v)) return true;
+    return !json_is_array(list);
+}
+
+/* 4.0 is an integer. */
+static bool is_of_type(const json_t *type, const json_t *v) {
+    size_t i;
+    json_t *one;
+    const char *name = json_string_value(type);
+    double x = json_number_value(v);
+    if (name) return is_of(v, name) || (strcmp(name, "integer") == 0 && json_is_real(v) && floor(x) >= x);
+    json_array_foreach(type, i, one) if (is_of_type(one, v)) return true;
+    return !json_is_array(type);
+}
+
+/* Whether a size is within two limits of these names, as far as there are any. */
+static bool is_within(const json_t *schema, const char *least, const char *most, double size) {
+    const json_t *from = json_object_get(schema, least), *to = json_object_get(schema, most);
+    return !(json_is_number(from) && size < json_number_value(from)) &&
+           !(json_is_number(to) && size > json_number_value(to));
+}
+
+static size_t count_characters(const json_t *text) {
+    size_t n = 0;
+    for (const char *at = json_string_value(text); *at; at++) n += (*at & 0xc0) != 0x80;
+    return n;
 }
 
 static bool has_all(const json_t *object, const json_t *names) {
@@ -98,21 +130,45 @@ static bool has_all(const json_t *object, const json_t *names) {
     return true;
 }
 
-/* Where schemas refer to themselves each step down goes down in the value too. */
-bool ig_tool_fits(const json_t *function, const json_t *schema, const json_t *v) {
-    const json_t *s = ig_tool_schema(function, schema), *one = json_object_get(s, "const");
-    const json_t *properties = json_object_get(s, "properties"), *others = json_object_get(s, "additionalProperties");
-    const char *name, *type = json_string_value(json_object_get(s, "type"));
-    json_t *member;
+static bool fits_any(const json_t *function, const json_t *schemas, const json_t *v) {
     size_t i;
-    if (json_is_false(s) || (type && !is_of(v, type)) || !ig_tool_takes(s, v) || (one && !json_equal(one, v)) ||
-        !is_among(json_object_get(s, "enum"), v))
-        return false;
-    json_array_foreach(v, i, member) if (!ig_tool_fits(function, json_object_get(s, "items"), member)) return false;
-    if (!json_is_object(v)) return true;
+    json_t *one;
+    json_array_foreach(schemas, i, one) if (ig_tool_fits(function, one, v)) return true;
+    return json_array_size(schemas) == 0;
+}
+
+static bool fits_members(const json_t *function, const json_t *s, const json_t *v) {
+    const json_t *properties = json_object_get(s, "properties"), *others = json_object_get(s, "additionalProperties");
+    const char *name;
+    json_t *member;
     json_object_foreach((json_t *)(uintptr_t)v, name, member) {
         const json_t *own = json_object_get(properties, name);
         if (!ig_tool_fits(function, own ? own : others, member)) return false;
     }
-    return has_all(v, json_object_get(s, "required"));
+    return has_all(v, json_object_get(s, "required")) &&
+           is_within(s, "minProperties", "maxProperties", (double)json_object_size(v));
+}
+
+/* The first items have schemas of their own, if there are any ("prefixItems"). */
+static bool fits_items(const json_t *function, const json_t *s, const json_t *v) {
+    const json_t *first = json_object_get(s, "prefixItems"), *others = json_object_get(s, "items");
+    size_t i;
+    json_t *item;
+    json_array_foreach(v, i, item) {
+        if (!ig_tool_fits(function, i < json_array_size(first) ? json_array_get(first, i) : others, item)) return false;
+    }
+    return is_within(s, "minItems", "maxItems", (double)json_array_size(v));
+}
+
+bool ig_tool_fits(const json_t *function, const json_t *schema, const json_t *v) {
+    const json_t *s = ig_tool_schema(function, schema), *one = json_object_get(s, "const");
+    if (json_is_null(v) && json_is_true(json_object_get(s, "nullable"))) return true;
+    if (json_is_false(s) || !is_of_type(json_object_get(s, "type"), v) || (one && !is_equal(one, v)) ||
+        !is_among(json_object_get(s, "enum"), v) || !fits_any(function, json_object_get(s, "anyOf"), v) ||
+        !fits_any(function, json_object_get(s, "oneOf"), v))
+        return false;
+    if (json_is_object(v)) return fits_members(function, s, v);
+    if (json_is_array(v)) return fits_items(function, s, v);
+    if (json_is_string(v)) return is_within(s, "minLength", "maxLength", (double)count_characters(v));
+    return !json_is_number(v) || is_within(s, "minimum", "maximum", json_number_value(v));
 }

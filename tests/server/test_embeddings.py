@@ -77,13 +77,28 @@ def test_beside_answers(server):
     assert len(got) == 6 and all(g in (text, alone) for g in got)
 
 
+def test_answers_do_not_wait_behind_texts(program, tmp_path):
+    """Of one client, whose texts all wait at once."""
+    with Server(program, make_model(tmp_path / "model"), "-c", 1024, "-np", 2) as s:
+        got = []
+        many = threading.Thread(target=lambda: got.append(vectors(s, [[i % 200 + 5] * 900 for i in range(200)])))
+        many.start()
+        while s.ask("/slots")[1][0]["is_processing"] is False:
+            pass
+        for _ in range(5):
+            assert s.ask(TEXT, {"prompt": "a", "max_tokens": 1})[0] == 200
+        assert not got
+        many.join()
+        assert len(got[0]) == 200
+
+
 def test_refused(server):
     n = server.ask("/props")[1]["default_generation_settings"]["n_ctx"]
     for body, field in (({}, "input"), ({"input": []}, "input"), ({"input": {"a": 1}}, "input"), ({"input": 3}, "input"),
                         ({"input": "a", "dimensions": 0}, "dimensions"), ({"input": "a", "dimensions": 100000}, "dimensions"),
-                        ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": [[]]}, "prompt"),
-                        ({"input": "a", "encoding_format": 3}, "encoding_format"), ({"input": [1, "a"]}, "prompt"),
-                        ({"input": "a", "model": "other"}, "model"), ({"input": [1] * (n + 1)}, "prompt")):
+                        ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": [[]]}, "input"),
+                        ({"input": "a", "encoding_format": 3}, "encoding_format"), ({"input": [1, "a"]}, "input"),
+                        ({"input": "a", "model": "other"}, "model"), ({"input": [1] * (n + 1)}, "input"), ({"input": ["a"] * 2000}, "input")):
         status, reply, _ = server.ask(EMBED, body)
         assert status in (400, 404) and reply["error"]["param"] == field, (body, reply)
 
@@ -120,9 +135,22 @@ def test_a_directory_for_embeddings(program, tmp_path):
         with Server(program, folder, "-c", 512, "--pooling", kind) as s:
             seen.append(vectors(s, WORDS))
     assert seen[0] == seen[1] and seen[2] == seen[3] and seen[0] != seen[2]
-    (own / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
-    code, _, err = program("serve", "-m", own, "--port", 0)
-    assert code == 1 and b"'pooling_mode_cls_token' is set" in err
+    dense = [{"type": "sentence_transformers.models." + kind} for kind in ("Transformer", "Pooling", "Dense")]
+    for modes, modules, want in (({}, [], seen[2]), ({"pooling_mode": "mean"}, dense[:2], seen[2]), ({"pooling_mode": ["lasttoken"]}, [], seen[0]),
+                                 ({"pooling_mode_cls_token": True}, [], None), ({"pooling_mode": "cls"}, [], None),
+                                 ({"pooling_mode": ["mean", "lasttoken"]}, [], None), ({"pooling_mode": "mean"}, dense, None),
+                                 ({"pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": True}, [], None)):
+        (own / "1_Pooling/config.json").write_text(json.dumps(modes))
+        (own / "modules.json").write_text(json.dumps(modules))
+        with Server(program, own, "-c", 512) as s:
+            if want:
+                assert vectors(s, WORDS) == want, modes
+            else:
+                status, reply, _ = s.ask(EMBED, {"input": "a"})
+                assert status == 400 and "--pooling" in reply["error"]["message"], modes
+                assert s.ask(TEXT, {"prompt": "a", "max_tokens": 2})[0] == 200
+    with Server(program, own, "-c", 512, "--pooling", "mean") as s:
+        assert vectors(s, WORDS) == seen[2]
 
 
 @pytest.mark.parametrize("name", ["lfm2", "mistral"])

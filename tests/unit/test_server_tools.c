@@ -104,6 +104,15 @@ static const struct {
     {&hermes, "{\"name\": \"a\", \"age\": 3}", "{\"name\": \"a\", \"age\": 3}", ""},
     STRICT("{\"city\": \"Rome\"}"),
     STRICT("{\"city\": \"Rome\", \"unit\": \"c\", \"days\": [{\"n\": 1, \"then\": {\"n\": 1}}]}"),
+    STRICT("{\"city\": \"Rome\", \"limit\": 4.0, \"either\": {\"a\": 1}}"),
+    STRICT("{\"city\": \"Rome\", \"either\": null, \"pair\": [\"a\", 1]}"),
+    NO_STRICT("{\"city\": \"R\"}"),
+    NO_STRICT("{\"city\": \"Rome\", \"limit\": 4.5}"),
+    NO_STRICT("{\"city\": \"Rome\", \"limit\": 11}"),
+    NO_STRICT("{\"city\": \"Rome\", \"either\": {\"b\": 1}}"),
+    NO_STRICT("{\"city\": \"Rome\", \"days\": []}"),
+    NO_STRICT("{\"city\": \"Rome\", \"pair\": [1, 1]}"),
+    NO_STRICT("{\"city\": \"Rome\", \"pair\": [\"a\", \"b\"]}"),
     NO_STRICT("{\"city\": [\"Rome\", \"Oslo\"]}"),
     NO_STRICT("{\"unit\": \"c\"}"),
     NO_STRICT("{\"city\": \"Rome\", \"unit\": \"k\"}"),
@@ -212,10 +221,15 @@ static void read_answer(taken *t, const ig_tool_format *f, const char *answer, s
         "\"integer\"}}}}}, "
         "{\"function\": {\"name\": \"b\"}}, "
         "{\"function\": {\"name\": \"s\", \"strict\": true, \"parameters\": {\"additionalProperties\": false, "
-        "\"properties\": {\"city\": {\"type\": \"string\"}, \"unit\": {\"enum\": [\"c\", \"f\"]}, \"days\": {\"type\": "
-        "\"array\", \"items\": {\"$ref\": \"#/$defs/day\"}}}, \"required\": [\"city\"], \"$defs\": {\"day\": "
-        "{\"type\": "
-        "\"object\", \"properties\": {\"n\": {\"const\": 1}, \"then\": {\"$ref\": \"#/$defs/day\"}}}}}}}]",
+        "\"properties\": {"
+        "\"city\": {\"type\": \"string\", \"minLength\": 2}, \"unit\": {\"enum\": [\"c\", \"f\"]}, "
+        "\"limit\": {\"type\": \"integer\", \"maximum\": 10}, "
+        "\"either\": {\"anyOf\": [{\"type\": \"object\", \"required\": [\"a\"]}, {\"type\": \"null\"}]}, "
+        "\"pair\": {\"type\": \"array\", \"prefixItems\": [{\"type\": \"string\"}], \"items\": {\"type\": "
+        "[\"integer\"]}}, "
+        "\"days\": {\"type\": \"array\", \"minItems\": 1, \"items\": {\"$ref\": \"#/$defs/day\"}}}, "
+        "\"required\": [\"city\"], \"$defs\": {\"day\": {\"type\": \"object\", "
+        "\"properties\": {\"n\": {\"const\": 1}, \"then\": {\"$ref\": \"#/$defs/day\"}}}}}}}]",
         0, NULL);
     ig_tool_reader r = {.is_single = is_single};
     ig_part p;
