@@ -132,8 +132,8 @@ typedef enum ig_tool_value {
 ig_tool_value ig_tool_value_of(const json_t *parameter);
 /* Whether a value is of one of several types that are stated, or none are. */
 bool ig_tool_takes(const json_t *parameter, const json_t *value);
-/* Whether a value is valid under a schema of a function, but for patterns, formats and what is put together by allOf, not
- * and if. */
+/* Whether a value is valid under a schema of a function, but for patterns, formats and what is put together by allOf,
+ * not and if. */
 bool ig_tool_fits(const json_t *function, const json_t *schema, const json_t *value);
 
 /* ---- the form of answers (answer_grammar.c) ------------------------------------------------------ */
