@@ -143,11 +143,12 @@ static const char ollama_prompt_body[] =
     "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\",\"minItems\":1,"         \
     "\"maxItems\":256,\"items\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") "]}}]}"
 static const char embeddings_body[] = "{\"type\":\"object\",\"required\":[\"input\"],\"properties\":{\"model\":" SCHEMA(
-    "Model") ",\"input\":" TEXT_OR_TEXTS ",\"encoding_format\":{\"enum\":[\"float\",\"base64\"]},\"user\":" TEXT
-             "}" OTHERS;
+    "Model") ",\"input\":" TEXT_OR_TEXTS
+             ",\"encoding_format\":{\"enum\":[\"float\",\"base64\"]},\"dimensions\":" SCHEMA(
+                 "Dimensions") ",\"user\":" TEXT "}" OTHERS;
 static const char ollama_embed_body[] =
     "{\"type\":\"object\",\"required\":[\"input\"],\"properties\":{\"model\":" SCHEMA(
-        "Model") ",\"input\":" TEXT_OR_TEXTS "}" OTHERS;
+        "Model") ",\"input\":" TEXT_OR_TEXTS ",\"dimensions\":" SCHEMA("Dimensions") "}" OTHERS;
 static const char ollama_embeddings_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA(
         "Model") ",\"prompt\":{\"type\":\"string\"}}" OTHERS;
@@ -254,14 +255,17 @@ static json_t *schemas_of(const ig_server *s) {
     json_t *tokens = json_pack("{s:s, s:i, s:i, s:{s:s, s:i, s:i}}", "type", "array", "minItems", 1, "maxItems",
                                ig_scheduler_ctx(s->scheduler), "items", "type", "integer", "minimum", 0, "maximum",
                                s->info.n_vocab - 1);
+    json_t *dimensions =
+        json_pack("{s:[s,s], s:i, s:i}", "type", "integer", "null", "minimum", 1, "maximum", s->info.d_model);
     json_t *refusal = json_pack("{s:s, s:[s], s:{s:{s:s}}}", "type", "object", "required", "error", "properties",
                                 "error", "type", "string");
     json_t *or_none = json_copy(s->adapters.names);
     json_array_append_new(or_none, json_null());
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:O}, s:{s:o}}", "Adapters", adapters_of(s), "Error",
-                     error, "Refusal", refusal, "Tokens", tokens, "Policy", json_pack("{s:o}", "enum", policies),
-                     "Messages", json_loads(messages, 0, NULL), "Tools", json_loads(tools, 0, NULL), "ToolChoice",
-                     json_loads(tool_choice, 0, NULL), "Name", "enum", s->adapters.names, "Model", "enum", or_none);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:O}, s:{s:o}}", "Adapters", adapters_of(s),
+                     "Error", error, "Refusal", refusal, "Tokens", tokens, "Dimensions", dimensions, "Policy",
+                     json_pack("{s:o}", "enum", policies), "Messages", json_loads(messages, 0, NULL), "Tools",
+                     json_loads(tools, 0, NULL), "ToolChoice", json_loads(tool_choice, 0, NULL), "Name", "enum",
+                     s->adapters.names, "Model", "enum", or_none);
 }
 
 void ig_route_openapi(ig_call *c) {
