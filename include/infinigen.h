@@ -635,7 +635,7 @@ typedef struct ig_batch_item {
     int more;           /* tokens of the prompt that come after this piece, in later steps: while there are any, logits
                            are not wanted, which saves time */
     ig_logits_fn on_states; /* of a prompt: gets the states of these tokens, as ig_session_sync_states() hands them out,
-                               and there are no logits; NULL: nobody wants them */
+                               and there are no logits. A true return fails the item; NULL: nobody wants them */
     void *user;             /* of that */
     ig_status status;       /* out */
     ig_error error;         /* out, if status */

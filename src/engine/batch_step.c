@@ -345,6 +345,7 @@ static void hand_states(ig_batch_item *items, int n, int n_segments) {
                            : ig_fail_memory(&x->error, "states of a prompt", (size_t)most * d * sizeof *states);
         if (!x->status && x->on_states(x->user, seg->first, x->n, states))
             x->status = ig_fail(&x->error, IG_E_INTERRUPTED, "interrupted");
+        if (x->status) ig_session_roll_back(x->session, seg->first, x->status);
     }
     free(states);
 }

@@ -98,9 +98,9 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
                           const ig_adapters *adapters, ig_error *err);
 
 enum {
-    IG_LAYER_QUERY = 3,                        /* those of queries, and those */
-    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 10,  /* up to where attention ends, and the state of others, */
-    IG_LAYER_MATRICES = IG_LAYER_ATTENTION + 7 /* of all of a layer, but its experts' */
+    IG_LAYER_QUERY = 3,                        /* the first ones of these make queries, */
+    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 10,  /* and up to here all are attention's, or a state's */
+    IG_LAYER_MATRICES = IG_LAYER_ATTENTION + 7 /* but the experts' */
 };
 /* A layer's matrices in the order of their use. Some may be absent; NULL: what is not in the file. */
 void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w);

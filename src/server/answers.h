@@ -130,7 +130,7 @@ typedef enum ig_tool_value {
 } ig_tool_value;
 /* How one is written where arguments are no object. */
 ig_tool_value ig_tool_value_of(const json_t *parameter);
-/* Whether a value is of one of several types that are stated, or none are. */
+/* Whether a value is of a type that is stated, or none is. */
 bool ig_tool_takes(const json_t *parameter, const json_t *value);
 /* Whether a value is valid under a schema of a function, but for patterns, formats and what is put together by allOf,
  * not and if. */

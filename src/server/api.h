@@ -62,6 +62,7 @@ json_t *ig_ollama_prompt_body(ig_call *c, const json_t *body);
 json_t *ig_ollama_raw_body(ig_call *c, const json_t *body);
 /* The own name that it is, of the model or an adapter; Ollama's clients may have ":latest" behind it. NULL: none. */
 const char *ig_ollama_own_name(const ig_server *s, const char *name);
+json_t *ig_ollama_refusal(const ig_refusal *r);
 
 /* Embeddings, OpenAI's and Ollama's, of one text too (embeddings.c). */
 extern const ig_api ig_api_embeddings, ig_api_ollama_embed, ig_api_ollama_embeddings;
@@ -116,6 +117,9 @@ void ig_said_begin(ig_translation *t, ig_said *a);
 void ig_said_think(ig_translation *t, ig_said *a, const char *text);
 /* Adds it to the messages. */
 void ig_said_end(ig_translation *t, ig_said *a);
+
+/* What Ollama's "options" ask for; NULL: nothing. False: refused (ollama_ask.c). */
+bool ig_ollama_options(ig_translation *t, json_t *options);
 
 /* Replies with the tokens of a conversation. */
 void ig_translation_count(ig_call *c, const ig_api *api, const char *object);

@@ -52,14 +52,16 @@ static bool translate(ig_translation *t) {
 static bool translate_ollama(ig_translation *t) {
     static const char *const known[] = {"input",      "model",    "dimensions", "options",
                                         "keep_alive", "truncate", EXTRA,        NULL};
-    return add_texts(t, "input", known);
+    bool is_cut; /* what is too long is refused in any case */
+    return ig_field_bool(t->call, t->body, "truncate", &is_cut) && ig_ollama_options(t, ig_field(t->body, "options")) &&
+           add_texts(t, "input", known);
 }
 
 static bool translate_ollama_one(ig_translation *t) {
     static const char *const known[] = {"prompt", "model", "options", "keep_alive", EXTRA, NULL};
     if (!json_is_string(ig_field(t->body, "prompt")))
         return ig_refuse(t->call, 400, "prompt", "prompt must be a string");
-    return add_texts(t, "prompt", known);
+    return ig_ollama_options(t, ig_field(t->body, "options")) && add_texts(t, "prompt", known);
 }
 
 static json_t *body(ig_call *c, const json_t *body) { return ig_translate(c, body, translate); }
@@ -162,8 +164,6 @@ static json_t *ollama_one_reply(ig_exchange *x) {
     return vector ? json_pack("{s:o}", "embedding", vector) : NULL;
 }
 
-static json_t *ollama_refusal(const ig_refusal *r) { return json_pack("{s:o}", "error", ig_text_string(r->text)); }
-
 static const char *const fields[] = {"prompt", NULL};
 
 #define OF_STATES \
@@ -173,11 +173,11 @@ const ig_api ig_api_embeddings = {OF_STATES, .texts = "input", .translate = body
                                     .texts = "input",
                                     .translate = ollama_body,
                                     .reply = ollama_reply,
-                                    .refusal = ollama_refusal,
+                                    .refusal = ig_ollama_refusal,
                                     .are_lines = true},
              ig_api_ollama_embeddings = {OF_STATES,
                                          .texts = "prompt",
                                          .translate = ollama_one_body,
                                          .reply = ollama_one_reply,
-                                         .refusal = ollama_refusal,
+                                         .refusal = ig_ollama_refusal,
                                          .are_lines = true};

@@ -343,7 +343,7 @@ static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
 }
 
 /* With the prompt's own, if that is wanted, and room for a vector instead. */
-static bool begin_text(ig_choice *k) {
+static bool begin_choice(ig_choice *k) {
     const ig_prompt *p = &k->exchange->prompts[k->prompt];
     if (k->exchange->api->wants_states)
         k->vector = calloc((size_t)k->exchange->call->server->info.d_model, sizeof *k->vector);
@@ -407,7 +407,7 @@ static bool submit(ig_exchange *x) {
         x->choices[i].reader.stage = x->stage;
         x->choices[i].reader.calls.is_single = x->tools.is_single;
         x->choices[i].reader.calls.must_call = x->tools.must_call;
-        has_memory &= begin_text(&x->choices[i]);
+        has_memory &= begin_choice(&x->choices[i]);
         all[i] = request_of(x, &x->choices[i], i);
     }
     if (!has_memory) {

@@ -126,12 +126,12 @@ static bool end(ig_exchange *x) {
     return true;
 }
 
-static json_t *refusal(const ig_refusal *r) { return json_pack("{s:o}", "error", ig_text_string(r->text)); }
+json_t *ig_ollama_refusal(const ig_refusal *r) { return json_pack("{s:o}", "error", ig_text_string(r->text)); }
 
-static bool fail(ig_exchange *x, const ig_refusal *r) { return ig_stream_event(x, NULL, refusal(r)); }
+static bool fail(ig_exchange *x, const ig_refusal *r) { return ig_stream_event(x, NULL, ig_ollama_refusal(r)); }
 
-#define AS_OLLAMA                                                                                  \
-    .are_lines = true, .reply = reply, .tell = tell, .end = end, .refusal = refusal, .fail = fail, \
+#define AS_OLLAMA                                                                                            \
+    .are_lines = true, .reply = reply, .tell = tell, .end = end, .refusal = ig_ollama_refusal, .fail = fail, \
     .close = ig_exchange_close_items
 
 static const char *const raw_fields[] = {"prompt", "suffix", NULL};

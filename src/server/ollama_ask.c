@@ -10,7 +10,7 @@
 /* ---- options ----------------------------------------------------------------------------------- */
 
 /* Numbers of the sampler and the answer's length, which stand in an object of their own. */
-static bool add_options(ig_translation *t, json_t *options) {
+bool ig_ollama_options(ig_translation *t, json_t *options) {
     static const struct {
         const char *name, *ours; /* NULL: of no use here */
     } known[] = {{"num_predict", "max_tokens"},
@@ -110,7 +110,7 @@ static bool add_rest(ig_translation *t) {
     ig_translation_drop(t, theirs);
     if (!ig_field(body, "stream")) ig_translation_set(t, t->out, "stream", json_true());
     if (own) ig_translation_set(t, t->out, "model", json_string(own));
-    return add_options(t, ig_field(body, "options")) && add_format(t, ig_field(body, "format")) &&
+    return ig_ollama_options(t, ig_field(body, "options")) && add_format(t, ig_field(body, "format")) &&
            add_thinking(t, ig_field(body, "think"));
 }
 

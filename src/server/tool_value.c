@@ -66,20 +66,27 @@ static bool is_of(const json_t *v, const char *type) {
     return strcmp(type, names[json_typeof(v)]) == 0 || (json_is_number(v) && strcmp(type, "number") == 0);
 }
 
-/* Whether one of these is a type of a value, or a schema that has one; what is not known may be. */
-static bool are_of(const json_t *list, const json_t *v) {
+/* 4.0 is an integer. */
+static bool is_of_type(const json_t *type, const json_t *v) {
     size_t i;
     json_t *one;
-    json_array_foreach(list, i, one) {
-        const json_t *type = json_is_object(one) ? json_object_get(one, "type") : one;
-        if (!json_is_string(type) || is_of(v, json_string_value(type))) return true;
-    }
+    const char *name = json_string_value(type);
+    double x = json_number_value(v);
+    if (name) return is_of(v, name) || (strcmp(name, "integer") == 0 && json_is_real(v) && floor(x) >= x);
+    json_array_foreach(type, i, one) if (is_of_type(one, v)) return true;
+    return !json_is_array(type);
+}
+
+static bool any_takes(const json_t *list, const json_t *v) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(list, i, one) if (ig_tool_takes(one, v)) return true;
     return json_array_size(list) == 0;
 }
 
 bool ig_tool_takes(const json_t *p, const json_t *v) {
-    return are_of(json_object_get(p, "type"), v) && are_of(json_object_get(p, "anyOf"), v) &&
-           are_of(json_object_get(p, "oneOf"), v);
+    return is_of_type(json_object_get(p, "type"), v) && any_takes(json_object_get(p, "anyOf"), v) &&
+           any_takes(json_object_get(p, "oneOf"), v);
 }
 
 /* Numbers are equal by their value. */
@@ -94,17 +101,6 @@ static bool is_among(const json_t *list, const json_t *v) {
     json_t *one;
     json_array_foreach(list, i, one) if (is_equal(one, v)) return true;
     return !json_is_array(list);
-}
-
-/* 4.0 is an integer. */
-static bool is_of_type(const json_t *type, const json_t *v) {
-    size_t i;
-    json_t *one;
-    const char *name = json_string_value(type);
-    double x = json_number_value(v);
-    if (name) return is_of(v, name) || (strcmp(name, "integer") == 0 && json_is_real(v) && floor(x) >= x);
-    json_array_foreach(type, i, one) if (is_of_type(one, v)) return true;
-    return !json_is_array(type);
 }
 
 /* Whether a size is within two limits of these names, as far as there are any. */

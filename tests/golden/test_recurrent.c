@@ -106,19 +106,16 @@ static void dropped_entries(void **state) {
     o.cache.policy = "snapkv";
     o.cache.memory.n_sessions = 3;
     expect_ok(ig_cache_open(&o.shared, model, &o, &err), &err);
-    ig_session_options full = o;
-    full.cache.policy = "full";
+    ig_session_options full = o, own = options();
+    full.cache.policy = own.cache.policy = "full";
     ig_session *b = open_session(&full), *a = open_session(&o);
     put(b, of_b, 300);
     put(a, of_a, 600);
     for (int i = 600; i < 602; i++) step(a, of_a[i]);
     put(a, of_a, 700);
     for (int n = 30; n < 300; n += 30) {
-        ig_session *c = open_session(&full);
+        ig_session *c = open_session(&full), *alone = open_session(&own);
         put(c, of_b, n);
-        full.shared = NULL, full.cache.memory.n_sessions = 0;
-        ig_session *alone = open_session(&full);
-        full = o, full.cache.policy = "full";
         put(alone, of_b, n);
         same(c, alone);
         ig_session_close(alone);

@@ -108,6 +108,34 @@ static void a_sink_may_have_enough(void **state) {
     free(r.v);
 }
 
+/* Of two in one step one has enough, which the other does not notice: its session is as it was. */
+static void a_sink_in_a_step(void **state) {
+    (void)state;
+    ig_error err = {0};
+    int32_t ids[N];
+    fill(ids);
+    int d = model->config.d_model;
+    rows alone = take_rows(d), stopped = take_rows(d), whole = take_rows(d);
+    stopped.stops = true;
+    ig_session *a = open_in_steps(256), *b = open_in_steps(256), *c = open_in_steps(256);
+    expect_ok(ig_session_sync_states(c, ids, 90, keep, &alone, &err), &err);
+    ig_batch_item x[] = {
+        {.session = a, .ids = ids, .n = 50, .prompt = true, .on_states = keep, .user = &stopped},
+        {.session = b, .ids = ids, .n = 90, .prompt = true, .on_states = keep, .user = &whole},
+    };
+    expect_ok(ig_batch_step(x, 2, &err), &err);
+    assert_int_equal(x[0].status, IG_E_INTERRUPTED);
+    assert_int_equal(x[1].status, IG_OK);
+    assert_int_equal(ig_session_tokens(a, NULL), 0);
+    assert_int_equal(ig_session_tokens(b, NULL), 90);
+    assert_null(ig_session_logits(b));
+    assert_memory_equal(whole.v, alone.v, (size_t)90 * (size_t)d * sizeof *alone.v);
+    ig_session_close(a);
+    ig_session_close(b);
+    ig_session_close(c);
+    free(alone.v), free(stopped.v), free(whole.v);
+}
+
 /* ---- by a scheduler ----------------------------------------------------------------------- */
 
 typedef struct asked {
@@ -170,31 +198,19 @@ static void requests_for_states(void **state) {
     free(alone.v);
 }
 
-static int open_llama(void **state) {
-    (void)state;
-    open_tiny("tests/golden/models/llama31", 2);
+static int open_model(void **state) {
+    open_tiny(*state, 2);
     return 0;
 }
 
-static int open_windows(void **state) {
-    (void)state;
-    open_tiny("tests/golden/models/olmo3", 2);
-    return 0;
-}
-
-static int open_states(void **state) {
-    (void)state;
-    open_tiny("tests/golden/models/lfm2", 2);
-    return 0;
-}
+#define OF(test, name) \
+    { #test ", " name, test, open_model, close_tiny, "tests/golden/models/" name }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(logits_are_made_of_them, open_llama, close_tiny),
-        cmocka_unit_test_setup_teardown(a_sink_may_have_enough, open_llama, close_tiny),
-        cmocka_unit_test_setup_teardown(requests_for_states, open_llama, close_tiny),
-        {"logits_are_made_of_them, windows", logits_are_made_of_them, open_windows, close_tiny, NULL},
-        {"logits_are_made_of_them, states", logits_are_made_of_them, open_states, close_tiny, NULL},
+        OF(logits_are_made_of_them, "llama31"), OF(logits_are_made_of_them, "olmo3"), /* windows */
+        OF(logits_are_made_of_them, "lfm2"),                                          /* states of layers */
+        OF(a_sink_may_have_enough, "llama31"),  OF(requests_for_states, "llama31"),   OF(a_sink_in_a_step, "llama31"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,7 +83,7 @@ def test_answers_do_not_wait_behind_texts(program, tmp_path):
         got = []
         many = threading.Thread(target=lambda: got.append(vectors(s, [[i % 200 + 5] * 900 for i in range(200)])))
         many.start()
-        while s.ask("/slots")[1][0]["is_processing"] is False:
+        while many.is_alive() and not s.ask("/slots")[1][0]["is_processing"]:
             pass
         for _ in range(5):
             assert s.ask(TEXT, {"prompt": "a", "max_tokens": 1})[0] == 200
@@ -110,7 +110,9 @@ def test_ollama(server):
     name = reply["model"] + ":latest"
     assert server.ask("/api/embed", {"input": WORDS[0], "model": name})[1]["embeddings"] == want[:1]
     assert server.ask("/api/embeddings", {"prompt": WORDS[1], "model": name})[1] == {"embedding": want[1]}
-    for path, body in (("/api/embed", {"input": []}), ("/api/embeddings", {"prompt": ["a"]}), ("/api/embed", {"model": "other", "input": "a"})):
+    for path, body in (("/api/embed", {"input": []}), ("/api/embeddings", {"prompt": ["a"]}), ("/api/embed", {"model": "other", "input": "a"}),
+                       ("/api/embed", {"input": "a", "options": 3}), ("/api/embed", {"input": "a", "truncate": "x"}),
+                       ("/api/embeddings", {"prompt": "a", "options": {"foo": 1}})):
         status, reply, _ = server.ask(path, body)
         assert status in (400, 404) and isinstance(reply["error"], str), reply
 
