@@ -650,18 +650,111 @@ def write_qwen3_next(model, folder):
     file.close()
 
 
-# How published directories keep FP8: "quant_method", what scales are called, and rows and columns of a block.
-FP8 = {"qwen3-fp8": ("fp8", "weight_scale_inv", (2, 64)),  # as Qwen and DeepSeek do, but for the size
-       "deepseek3-fp8": ("fp8", "weight_scale_inv", (16, 64)),
-       "qwen3.5-moe-fp8": ("fp8", "weight_scale_inv", (128, 128)),
-       "ministral3-fp8": ("fp8", "weight_scale_inv", None),        # one scale for a matrix, as Mistral does
-       "phi3-fp8": ("compressed-tensors", "weight_scale", "row")}  # as llm-compressor does
+def fp8(w, block, scale_name):
+    """Codes of a matrix in FP8 with a scale for each block (rows, columns), "row", or (None) the whole."""
+    n_out, n_in = w.shape
+    rows, cols = (n_out, n_in) if block is None else (1, n_in) if block == "row" else block
+    down, across = -(-n_out // rows), -(-n_in // cols)
+    padded = torch.zeros(down * rows, across * cols)
+    padded[:n_out, :n_in] = w
+    blocks = padded.reshape(down, rows, across, cols)
+    scale = (blocks.abs().amax(dim=(1, 3)) / 448).clamp(min=1e-12)
+    scale = scale.bfloat16().float() if block == "row" else scale
+    codes = (blocks / scale[:, None, :, None]).to(torch.float8_e4m3fn)
+    tensors = {"weight": codes.reshape(padded.shape)[:n_out, :n_in].contiguous(),
+               scale_name: scale.reshape(()) if block is None else scale.bfloat16() if block == "row" else scale}
+    if block is None:
+        tensors["activation_scale"] = torch.tensor(1.0)
+    return tensors, (codes.float() * scale[:, None, :, None]).reshape(padded.shape)[:n_out, :n_in].contiguous()
 
 
-def write_fp8(folder, name):
-    """Matrices of layers in FP8, and in `folder`/exact the same model in float32, which is to be removed."""
+def whole_numbers(w, group, bits, is_symmetric, dtype):
+    """Codes of 0 to 2^bits - 1 of a matrix, zeros and scales of its groups, and what these make."""
+    n_out, n_in = w.shape
+    groups, middle = w.reshape(n_out, -1, group), 1 << (bits - 1)
+    low, high = groups.amin(dim=2).clamp(max=0), groups.amax(dim=2).clamp(min=0)
+    if is_symmetric:
+        scale, zero = (torch.maximum(-low, high) / (middle - 1)).to(dtype), torch.full(low.shape, middle)
+    else:
+        scale = ((high - low) / (2 * middle - 1)).to(dtype)
+        zero = (-low / scale.float()).round().int()
+    codes = (groups / scale.float()[..., None] + zero[..., None]).round().clamp(0, 2 * middle - 1).int()
+    return codes.reshape(n_out, n_in), zero, scale, ((codes - zero[..., None]) * scale.float()[..., None]).reshape(n_out, n_in)
+
+
+def words(codes, bits, places=range(8)):
+    """32-bit words of neighbours in the last dimension."""
+    n = 32 // bits
+    parts = codes.reshape(*codes.shape[:-1], -1, n).to(torch.int64)
+    word = sum(parts[..., i] << (bits * place) for i, place in zip(range(n), places))
+    return torch.where(word >= 1 << 31, word - (1 << 32), word).to(torch.int32).contiguous()
+
+
+def awq(w):
+    codes, zero, scale, exact = whole_numbers(w, 32, 4, False, torch.float16)
+    order = (0, 4, 1, 5, 2, 6, 3, 7)
+    return {"qweight": words(codes.T, 4, order), "qzeros": words(zero.T, 4, order), "scales": scale.T.contiguous()}, exact
+
+
+def gptq(w):
+    codes, zero, scale, exact = whole_numbers(w, 32, 4, True, torch.float16)
+    return {"qweight": words(codes, 4).T.contiguous(), "qzeros": words(zero.T - 1, 4), "scales": scale.T.contiguous(),
+            "g_idx": torch.arange(w.shape[1], dtype=torch.int32) // 32}, exact
+
+
+def compressed(w, group, is_symmetric):
+    codes, zero, scale, exact = whole_numbers(w, group or w.shape[1], 4, is_symmetric, torch.bfloat16)
+    tensors = {"weight_packed": words(codes, 4), "weight_scale": scale, "weight_shape": torch.tensor(w.shape)}
+    if not is_symmetric:
+        tensors["weight_zero_point"] = words(zero.T, 4).T.contiguous()
+    return tensors, exact
+
+
+def compressed_bytes(w):
+    codes, _, scale, exact = whole_numbers(w, w.shape[1], 8, True, torch.bfloat16)
+    return {"weight": (codes - 128).to(torch.int8), "weight_scale": scale}, exact
+
+
+def fp8_config(block):
+    return dict(quant_method="fp8", activation_scheme="dynamic" if block else "static", weight_block_size=block,
+                modules_to_not_convert=["lm_head"])
+
+
+def compressed_config(form, **weights):
+    group = dict(targets=["Linear"], weights=weights)
+    if form != "pack-quantized":
+        group["input_activations"] = dict(num_bits=8, type=weights["type"], strategy="token", dynamic=True)
+    return dict(quant_method="compressed-tensors", format=form, ignore=["lm_head"], quantization_status="compressed",
+                config_groups=dict(group_0=group))
+
+
+# How published directories keep quantised matrices: what one becomes, and "quantization_config".
+QUANTISED = {
+    "qwen3-fp8": (lambda w: fp8(w, (2, 64), "weight_scale_inv"), fp8_config((2, 64))),  # as Qwen and DeepSeek do, but for the size
+    "deepseek3-fp8": (lambda w: fp8(w, (16, 64), "weight_scale_inv"), fp8_config((16, 64))),
+    "qwen3.5-moe-fp8": (lambda w: fp8(w, (128, 128), "weight_scale_inv"), fp8_config((128, 128))),
+    "ministral3-fp8": (lambda w: fp8(w, None, "weight_scale_inv"), fp8_config(None)),  # one scale for a matrix, as Mistral does
+    "phi3-fp8": (lambda w: fp8(w, "row", "weight_scale"),  # as llm-compressor does
+                 compressed_config("float-quantized", num_bits=8, type="float", strategy="channel", symmetric=True)),
+    "qwen3-awq": (awq, dict(quant_method="awq", bits=4, group_size=32, zero_point=True, version="gemm")),
+    "smollm3-gptq": (gptq, dict(quant_method="gptq", bits=4, group_size=32, sym=True, desc_act=False)),
+    "phi3-int4": (lambda w: compressed(w, None, False),
+                  compressed_config("pack-quantized", num_bits=4, type="int", strategy="channel", symmetric=False)),
+    "olmoe-int4": (lambda w: compressed(w, 32, True),
+                   compressed_config("pack-quantized", num_bits=4, type="int", strategy="group", group_size=32, symmetric=True)),
+    "qwen2-int8": (compressed_bytes, compressed_config("int-quantized", num_bits=8, type="int", strategy="channel", symmetric=True)),
+}
+
+
+def unquantised(name):
+    """The model that it is one of."""
+    return name.rpartition("-")[0] if name in QUANTISED else name
+
+
+def write_quantised(folder, name):
+    """Matrices of layers quantised, and in `folder`/exact the same model in float32, which is to be removed."""
     from safetensors.torch import load_file, save_file
-    method, scale_name, block = FP8[name]
+    quantise, settings = QUANTISED[name]
     path, exact = os.path.join(folder, "model.safetensors"), os.path.join(folder, "exact")
     config_path = os.path.join(folder, "config.json")
     config = json.load(open(config_path))
@@ -672,35 +765,13 @@ def write_fp8(folder, name):
         if not is_matrix:
             stored[key] = w
             continue
-        n_out, n_in = w.shape
-        rows, cols = (n_out, n_in) if block is None else (1, n_in) if block == "row" else block
-        down, across = -(-n_out // rows), -(-n_in // cols)
-        padded = torch.zeros(down * rows, across * cols)
-        padded[:n_out, :n_in] = w.float()
-        blocks = padded.reshape(down, rows, across, cols)
-        scale = (blocks.abs().amax(dim=(1, 3)) / 448).clamp(min=1e-12)
-        scale = scale.bfloat16().float() if block == "row" else scale
-        codes = (blocks / scale[:, None, :, None]).to(torch.float8_e4m3fn)
-        plain[key] = (codes.float() * scale[:, None, :, None]).reshape(padded.shape)[:n_out, :n_in].contiguous()
-        stored[key] = codes.reshape(padded.shape)[:n_out, :n_in].contiguous()
-        scales = key[:-len("weight")] + scale_name
-        stored[scales] = scale.reshape(()) if block is None else scale.bfloat16() if block == "row" else scale
-        if block is None:
-            stored[key[:-len("weight")] + "activation_scale"] = torch.tensor(1.0)
+        tensors, plain[key] = quantise(w.float())
+        stored.update({key[:-len("weight")] + end: t for end, t in tensors.items()})
     os.makedirs(exact)
     json.dump(config, open(os.path.join(exact, "config.json"), "w"))
     save_file(plain, os.path.join(exact, "model.safetensors"), metadata={"format": "pt"})
     save_file(stored, path, metadata={"format": "pt"})
-    if method == "fp8":
-        config["quantization_config"] = dict(
-            quant_method=method, activation_scheme="static" if block is None else "dynamic",
-            weight_block_size=block, modules_to_not_convert=["lm_head"])
-    else:
-        config["quantization_config"] = dict(
-            quant_method=method, format="float-quantized", ignore=["lm_head"], quantization_status="compressed",
-            config_groups=dict(group_0=dict(
-                targets=["Linear"], input_activations=dict(num_bits=8, type="float", strategy="token", dynamic=True),
-                weights=dict(num_bits=8, type="float", strategy="channel", symmetric=True))))
+    config["quantization_config"] = settings
     json.dump(config, open(config_path, "w"), indent=2, sort_keys=True)
     return exact
 
@@ -761,12 +832,12 @@ def main(out, first_seed=1000, only=()):
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
-             *FP8]
+             *QUANTISED]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
         torch.manual_seed(first_seed + seed)
-        model, dtype = build(name.removesuffix("-fp8"))
+        model, dtype = build(unquantised(name))
         # spread the weights out: default initialisation gives almost flat logits
         with torch.no_grad():
             for p_name, p in model.named_parameters():
@@ -786,7 +857,7 @@ def main(out, first_seed=1000, only=()):
         folder = os.path.join(out, name)
         os.makedirs(os.path.join(folder, "golden"), exist_ok=True)
         model.to(dtype).save_pretrained(folder, safe_serialization=True)
-        exact = write_fp8(folder, name) if name in FP8 else folder
+        exact = write_quantised(folder, name) if name in QUANTISED else folder
         model = type(model).from_pretrained(exact, dtype=torch.float32,
                                             attn_implementation="eager").eval()
         if exact != folder:

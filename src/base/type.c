@@ -37,10 +37,10 @@ static const ig_type_info types[] = {
     /* such tensors can be listed, not computed with */
     [9] = {"Q8_1", 32, 36, false},
     [15] = {"Q8_K", 256, 292, false},
-    [24] = {"I8", 1, 1, false},
+    [IG_TYPE_I8] = {"I8", 1, 1, false},
     [25] = {"I16", 1, 2, false},
-    [26] = {"I32", 1, 4, false},
-    [27] = {"I64", 1, 8, false},
+    [IG_TYPE_I32] = {"I32", 1, 4, false},
+    [IG_TYPE_I64] = {"I64", 1, 8, false},
     [28] = {"F64", 1, 8, false},
 };
 

@@ -31,6 +31,9 @@ typedef enum ig_type {
     IG_TYPE_IQ3_S = 21,
     IG_TYPE_IQ2_S = 22,
     IG_TYPE_IQ4_XS = 23,
+    IG_TYPE_I8 = 24, /* whole numbers are not computed with */
+    IG_TYPE_I32 = 26,
+    IG_TYPE_I64 = 27,
     IG_TYPE_IQ1_M = 29,
     IG_TYPE_BF16 = 30,
     IG_TYPE_TQ1_0 = 34,
@@ -47,7 +50,7 @@ typedef struct ig_type_info {
     const char *name; /* "Q4_K" */
     int block;        /* elements per block */
     int block_bytes;
-    bool is_computed; /* it is one of ig_type: kernels know it */
+    bool is_computed; /* kernels know it */
 } ig_type_info;
 
 /* NULL for a number that is no type. Models are opened with types that are computed only. */

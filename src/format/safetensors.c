@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/compiler.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "format/extent.h"
 #include "format/json.h"
 #include "format/names.h"
@@ -35,6 +37,8 @@ struct ig_safetensors {
     shard *shards;
     ig_tensor *tensors;
     ig_name *names; /* [n_tensors], sorted */
+    void *replaced; /* where tensors lie that took the place of the files' */
+    size_t replaced_bytes;
 };
 
 static char *copy_text(const char *text) {
@@ -58,21 +62,17 @@ static char *join_path(const char *directory, const char *name, const char *end)
 /* ---- one file ---------------------------------------------------------- */
 
 static ig_status read_dtype(ig_tensor *t, const json_t *info, const char *path, const char *name, ig_error *err) {
+    static const ig_type types[] = {IG_TYPE_F32, IG_TYPE_F16, IG_TYPE_BF16, IG_TYPE_F8_E4M3,
+                                    IG_TYPE_I8,  IG_TYPE_I32, IG_TYPE_I64};
     const char *dtype = json_string_value(json_object_get(info, "dtype"));
     if (!dtype) return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'dtype' is missing or no string", path, name);
-    if (strcmp(dtype, "F32") == 0)
-        t->type = IG_TYPE_F32;
-    else if (strcmp(dtype, "F16") == 0)
-        t->type = IG_TYPE_F16;
-    else if (strcmp(dtype, "BF16") == 0)
-        t->type = IG_TYPE_BF16;
-    else if (strcmp(dtype, "F8_E4M3") == 0)
-        t->type = IG_TYPE_F8_E4M3;
-    else
-        return ig_fail(err, IG_E_UNSUPPORTED,
-                       "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16, BF16 and F8_E4M3", path,
-                       name, dtype);
-    return IG_OK;
+    for (size_t i = 0; i < IG_COUNT(types); i++) {
+        t->type = types[i];
+        if (strcmp(dtype, ig_type_get(t->type)->name) == 0) return IG_OK;
+    }
+    return ig_fail(err, IG_E_UNSUPPORTED,
+                   "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16, BF16, F8_E4M3, I8, I32 and I64",
+                   path, name, dtype);
 }
 
 static ig_status read_shape(ig_tensor *t, const json_t *info, const char *path, const char *name, ig_error *err) {
@@ -293,6 +293,7 @@ static ig_status add_shards(ig_safetensors *s, const json_t *map, const char *in
 }
 
 static ig_status sort_names(ig_safetensors *s, ig_error *err) {
+    free(s->names);
     s->names = calloc(s->n_tensors + 1, sizeof *s->names);
     if (!s->names) return ig_fail_memory(err, "tensor list", s->n_tensors * sizeof *s->names);
     for (size_t i = 0; i < s->n_tensors; i++) s->names[i] = (ig_name){s->tensors[i].name, i};
@@ -393,12 +394,39 @@ void ig_safetensors_close(ig_safetensors *s) {
         free(s->shards[i].path);
     }
     for (size_t i = 0; i < s->n_tensors; i++) free((char *)(uintptr_t)s->tensors[i].name);
+    if (s->replaced) ig_pages_release(s->replaced, s->replaced_bytes);
     free(s->shards);
     free(s->tensors);
     free(s->names);
     free(s->path);
     free(s);
 }
+
+ig_status ig_safetensors_replace(ig_safetensors *s, const bool *is_gone, const ig_tensor *tensors, size_t n,
+                                 void *memory, size_t n_bytes, ig_error *err) {
+    size_t n_kept = 0;
+    s->replaced = memory;
+    s->replaced_bytes = n_bytes;
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        if (is_gone[i])
+            free((char *)(uintptr_t)s->tensors[i].name);
+        else
+            s->tensors[n_kept++] = s->tensors[i];
+    }
+    s->n_tensors = n_kept;
+    size_t bytes = (n_kept + n + 1) * sizeof *s->tensors;
+    ig_tensor *all = realloc(s->tensors, bytes);
+    if (!all) {
+        for (size_t i = 0; i < n; i++) free((char *)(uintptr_t)tensors[i].name);
+        return ig_fail_memory(err, "tensor list", bytes);
+    }
+    s->tensors = all;
+    memcpy(all + n_kept, tensors, n * sizeof *all);
+    s->n_tensors += n;
+    return sort_names(s, err);
+}
+
+bool ig_safetensors_is_replaced(const ig_safetensors *s) { return s->replaced != NULL; }
 
 size_t ig_safetensors_n_tensors(const ig_safetensors *s) { return s->n_tensors; }
 const char *ig_safetensors_path(const ig_safetensors *s) { return s->path; }

@@ -61,6 +61,7 @@ typedef struct ig_config {
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
     int local_kv_heads, local_head_dim; /* of layers with a window, if they are others; else 0 */
     ig_pooling pooling;                 /* ig_model_info */
+    int zero_offset;                    /* of files' zeros of weights in whole numbers (ig_weights_unpack()) */
     int fp8_block_rows, fp8_block_cols; /* of a matrix in FP8 that have one scale; 0: no blocks are stated */
     int n_layers_left_out; /* of the file, behind the others: they guess tokens ahead, and nothing needs them */
     int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/block_scales.h"
 #include "base/buffer.h"
 #include "base/compiler.h"
 #include "base/error.h"
@@ -70,54 +69,6 @@ static bool enter_text_part(ig_hf_reader *r) {
     return true;
 }
 
-/* Rows and columns of blocks, a list of two; null: there are none. */
-static void read_blocks(ig_hf_reader *r, ig_config *c, const json_t *object, const char *key) {
-    const json_t *list = ig_hf_get(object, key);
-    int *const to[] = {&c->fp8_block_rows, &c->fp8_block_cols};
-    for (size_t i = 0; list && i < 2; i++) {
-        const json_t *n = json_array_get(list, i);
-        if (json_array_size(list) != 2 || !json_is_integer(n) || json_integer_value(n) < 1 ||
-            json_integer_value(n) > IG_MAX_WIDTH || (i && json_integer_value(n) % IG_SCALES_UNIT)) {
-            ig_hf_fail_kind(r, key, "two integers above 0, the second a multiple of 64");
-            return;
-        }
-        *to[i] = (int)json_integer_value(n);
-    }
-}
-
-/* "compressed-tensors": every group of layers must be in FP8. */
-static void read_groups(ig_hf_reader *r, ig_config *c, const json_t *quantization) {
-    const json_t *groups = ig_hf_get(quantization, "config_groups"), *group;
-    const char *key;
-    json_object_foreach((json_t *)(uintptr_t)groups, key, group) {
-        const json_t *weights = ig_hf_get(group, "weights");
-        if (!weights) continue; /* of activations alone */
-        int bits = ig_hf_int(r, weights, "num_bits", 64, IG_HF_ABSENT);
-        bool is_float = strcmp(ig_hf_text(r, weights, "type", ""), "float") == 0;
-        if (!r->status && (bits != 8 || !is_float))
-            r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
-                                "%s: 'config_groups': weights that are no floats of 8 bits are not supported", r->path);
-        read_blocks(r, c, weights, "block_structure");
-    }
-}
-
-/* Weights in FP8, by what these are called; how activations would be quantised does not matter here. */
-static void read_quantization(ig_hf_reader *r, ig_config *c) {
-    const json_t *q = ig_hf_get(r->root, "quantization_config");
-    if (!q || r->status) return;
-    const char *method = ig_hf_text(r, q, "quant_method", ""), *algorithm = ig_hf_text(r, q, "quant_algo", "");
-    if (json_object_size(ig_hf_get(q, "transform_config"))) ig_hf_refuse(r, "transform_config", "set");
-    if (strcmp(method, "fp8") == 0)
-        read_blocks(r, c, q, "weight_block_size");
-    else if (strcmp(method, "compressed-tensors") == 0)
-        read_groups(r, c, q);
-    else if (!r->status && (strcmp(method, "modelopt") != 0 || strcmp(algorithm, "FP8") != 0))
-        r->status =
-            ig_fail(r->err, IG_E_UNSUPPORTED,
-                    "%s: 'quantization_config': weights as '%.40s'%s%.40s makes them are not supported, only FP8",
-                    r->path, method, *algorithm ? " by " : "", algorithm);
-}
-
 static void read_common(ig_hf_reader *r, ig_config *c) {
     ig_hf_size(r, &c->n_vocab, "vocab_size", IG_MAX_VOCAB);
     ig_hf_size(r, &c->d_model, "hidden_size", IG_MAX_WIDTH);
@@ -131,9 +82,9 @@ static void read_common(ig_hf_reader *r, ig_config *c) {
 static ig_status read_root(ig_config *out, ig_hf_reader *r) {
     static const char missing[] = "";
     ig_config quantized = {0};
-    read_quantization(r, &quantized);
+    ig_hf_read_quantization(r, &quantized);
     bool is_tied = ig_hf_bool(r, "tie_word_embeddings", false), is_text_part = enter_text_part(r);
-    if (is_text_part) read_quantization(r, &quantized);
+    if (is_text_part) ig_hf_read_quantization(r, &quantized);
     const char *type = ig_hf_text(r, r->root, "model_type", missing);
     if (r->status) return r->status;
     if (type == missing) return ig_fail(r->err, IG_E_FORMAT, "%s: 'model_type' is missing", r->path);
@@ -142,6 +93,7 @@ static ig_status read_root(ig_config *out, ig_hf_reader *r) {
     if (f->sizes) *out = *f->sizes;
     out->fp8_block_rows = quantized.fp8_block_rows;
     out->fp8_block_cols = quantized.fp8_block_cols;
+    out->zero_offset = quantized.zero_offset;
     out->tied = is_tied;
     out->is_text_part = is_text_part;
     snprintf(out->architecture, sizeof out->architecture, "%s", type);

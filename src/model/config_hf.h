@@ -43,6 +43,8 @@ void ig_hf_refuse(ig_hf_reader *r, const char *key, const char *value);
 /* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". What is stated nowhere is as c has it.
  */
 void ig_hf_rope(ig_hf_reader *r, ig_config *c);
+/* How weights are quantised, as the root states. */
+void ig_hf_read_quantization(ig_hf_reader *r, ig_config *c);
 /* The object of either spelling; NULL: there is none. */
 const json_t *ig_hf_rope_object(const ig_hf_reader *r);
 /* How queries grow with their position (Ministral 3), which it must state. */

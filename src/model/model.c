@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "model/identity.h"
+#include "model/weight_unpack.h"
 
 enum { MAX_GROUP = 128 }; /* query heads that share a KV head: one prefill tile must hold a position's group */
 
@@ -155,16 +156,13 @@ static bool has_room_for_panels(ig_model *m) {
     return false;
 }
 
-/* What is left over of the files leaves memory again, where they are copied; its bytes. */
-static uint64_t forget_unused(const ig_model *m) {
-    uint64_t n_bytes = 0;
+/* What is left over of the files leaves memory again, where they are copied. */
+static void forget_unused(const ig_model *m) {
     for (size_t i = 0; i < ig_model_count_tensors(m); i++) {
         const ig_tensor *t = ig_model_tensor_at(m, i);
         if (m->weights.is_used[i]) continue;
         ig_file_forget(t->data, t->n_bytes);
-        n_bytes += t->n_bytes;
     }
-    return n_bytes;
 }
 
 /* Its own name, or a directory's or file's. */
@@ -211,17 +209,21 @@ static ig_status bind_weights(ig_model *m, ig_error *err) {
     return s;
 }
 
-static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_loading *copy,
+/* Weights that are unpacked count as copied: there is no file that they could be read from again. */
+static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_loading *loading,
                               ig_error *err) {
+    ig_loading *copy = o->no_mmap ? loading : NULL;
     ig_status s;
     if (is_directory) {
         s = ig_config_from_hf(&m->config, m->path, err);
         if (!s) s = ig_safetensors_open(&m->st, m->path, "model", copy, err);
+        if (!s) s = ig_weights_unpack(m->st, m->ctx->device, m->config.zero_offset, loading, err);
     } else {
         s = ig_config_from_gguf(&m->config, m->gguf, err);
     }
     if (s) return s;
     const ig_config *c = &m->config;
+    bool is_copied = copy || (m->st && ig_safetensors_is_replaced(m->st));
     if (c->head_dim % 8)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: head dimension %d is not a multiple of 8", m->path, c->head_dim);
     int few = c->local_kv_heads && c->local_kv_heads < c->n_kv_heads ? c->local_kv_heads : c->n_kv_heads;
@@ -242,16 +244,23 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     s = ig_key_frames_open(&m->key_frames, c, &m->weights, m->inv_freq, err);
     if (s) return s;
     m->identity = ig_model_identity_of(m);
-    if (copy) {
+    if (is_copied) {
         if (!m->ctx->device->ops->is_plan) ig_model_hash_weights(m->copied_hash, m);
-        m->copied_bytes = copy->done - forget_unused(m);
+        forget_unused(m);
+        m->copied_bytes = m->weights.stored_bytes;
     }
-    if (!m->ctx->device->ops->is_host) return open_lane(m, o, copy != NULL, err);
+    if (!m->ctx->device->ops->is_host) return open_lane(m, o, is_copied, err);
+    if (o->weights_ram && is_copied && !copy)
+        return ig_fail(
+            err, IG_E_UNSUPPORTED,
+            "%s: weights as AWQ, GPTQ and others pack them are unpacked to memory when they are opened: they "
+            "cannot have a limit (weights_ram)",
+            m->path);
     if (o->weights_ram) return open_stream(m, o, err);
-    if (!copy) warn_of_size(m);
-    ig_load_options load = {.is_copied = copy != NULL,
+    if (!is_copied) warn_of_size(m);
+    ig_load_options load = {.is_copied = is_copied,
                             .panels = !o->no_repack && has_room_for_panels(m),
-                            .progress = copy ? NULL : o->progress,
+                            .progress = is_copied ? NULL : o->progress,
                             .progress_user = o->progress_user};
     return ig_weights_load(&m->weights, c, m->ctx->device, &load, err);
 }
@@ -335,7 +344,7 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
         if (is_directory) s = ig_safetensors_open(&m->st, path, "model", NULL, err);
         if (!s) describe_contents(m);
     } else {
-        if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, copy, err);
+        if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, &loading, err);
         if (!s) ig_sampling_advice_read(&m->sampling, m->gguf, path);
         if (!s) s = open_tokenizer(m, is_directory, &o, err);
     }

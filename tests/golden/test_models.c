@@ -2,7 +2,8 @@
  *
  * One tiny model per architecture feature against the logits that transformers computes from the same weights in
  * float32 (tools/make_golden_models.py). The cache holds 16-bit floats, so every logit must lie within 3e-2 of
- * the golden one, and greedy tokens must agree wherever the golden margin exceeds twice that. The prompt goes
+ * the golden one (within 0.2 where weights are whole numbers, since products round states to 8 bits there), and greedy
+ * tokens must agree wherever the golden margin exceeds twice that. The prompt goes
  * through prefill, the continuation through decoding.
  *
  * Models not kept in the repository are looked for beside it and skipped if absent.
@@ -24,6 +25,7 @@
 #include "infinigen.h"
 
 #define TOLERANCE 3e-2
+#define TOLERANCE_OF_WHOLE_NUMBERS 0.2
 
 static const char *const folders[] = {"tests/golden/models", "../shared/fixtures/models"};
 
@@ -34,6 +36,13 @@ typedef struct golden {
     json_t *facts;
     int n_prompt, n_greedy, n_vocab, n_rows;
 } golden;
+
+static double tolerance_of(const golden *g) {
+    static const char *const ends[] = {"-awq", "-gptq", "-int4", "-int8"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strstr(g->folder, ends[i])) return TOLERANCE_OF_WHOLE_NUMBERS;
+    return TOLERANCE;
+}
 
 typedef struct engine {
     ig_context *ctx;
@@ -189,19 +198,19 @@ static void check_model(void **state) {
     expect_ok(ig_session_sync_logits(e.session, g.prompt, g.n_prompt, compare_rows, &c, &err), &err);
     assert_int_equal(c.n_compared, g.n_rows);
     print_message("%s: worst logit %.2e off\n", g.folder, c.worst);
-    if (!(c.worst <= TOLERANCE)) fail_msg("%s: a logit is %g off", g.folder, c.worst);
+    if (!(c.worst <= tolerance_of(&g))) fail_msg("%s: a logit is %g off", g.folder, c.worst);
 
     json_t *margins = json_object_get(g.facts, "greedy_margin");
     int n_sure = 0;
     for (int i = 0; i < g.n_greedy; i++) {
         int32_t token = argmax(ig_session_logits(e.session), g.n_vocab);
-        if (json_number_value(json_array_get(margins, (size_t)i)) > 2 * TOLERANCE) {
+        if (json_number_value(json_array_get(margins, (size_t)i)) > 2 * tolerance_of(&g)) {
             assert_int_equal(token, g.greedy[i]);
             n_sure++;
         }
         if (i + 1 < g.n_greedy) expect_ok(ig_session_decode(&e.session, &g.greedy[i], 1, &err), &err);
     }
-    assert_true(n_sure > g.n_greedy / 2);
+    assert_true(n_sure > (tolerance_of(&g) > TOLERANCE ? 0 : g.n_greedy / 2));
     close_engine(&e);
     free_golden(&g);
 }
@@ -365,6 +374,11 @@ int main(void) {
         MODEL("phi3-fp8"),
         MODEL("ministral3-fp8"),
         MODEL("deepseek3-fp8"),
+        MODEL("qwen3-awq"),
+        MODEL("smollm3-gptq"),
+        MODEL("phi3-int4"),
+        MODEL("olmoe-int4"),
+        MODEL("qwen2-int8"),
         MODEL("cohere2"),
         MODEL("cohere2-moe"),
         MODEL("exaone4"),

@@ -45,7 +45,7 @@ static const struct {
     {"{" T("", "F32", "[1]", "[0,4]") "}", 4, IG_E_FORMAT, "its name has 0 bytes"},
     {"{" T("a\\u001b[2J", "F32", "[1]", "[0,4]") "}", 4, IG_E_FORMAT, "control character"},
     {"{" T("a", "F64", "[1]", "[0,8]") "}", 8, IG_E_UNSUPPORTED, "'a': dtype 'F64'"},
-    {"{" T("a", "I64", "[1]", "[0,8]") "}", 8, IG_E_UNSUPPORTED, "'a': dtype 'I64'"},
+    {"{" T("a", "F64", "[1]", "[0,8]") "}", 8, IG_E_UNSUPPORTED, "'a': dtype 'F64'"},
     {"{" T("a", "F8_E5M2", "[4]", "[0,4]") "}", 4, IG_E_UNSUPPORTED, "'a': dtype 'F8_E5M2'"},
     {"{" T("a", "f32", "[1]", "[0,4]") "}", 4, IG_E_UNSUPPORTED, "'a': dtype 'f32'"},
     {"{" T("a", "", "[1]", "[0,4]") "}", 4, IG_E_UNSUPPORTED, "'a': dtype ''"},

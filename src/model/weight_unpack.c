@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights in 4 or 8 whole bits: see weight_unpack.h. All of them are found and checked first, then one block of memory
+ * is taken, and then they are written to it, tile by tile. A weight is (code - zero) times the scale of its group;
+ * groups are neighbours in a row. Three orders are known: AWQ:  qweight [n_in][n_out / 8] words, qzeros [groups][n_out
+ * / 8], scales [groups][n_out]; GPTQ: qweight [n_in / 8][n_out] words, qzeros and scales alike, and g_idx [n_in], the
+ * groups of columns; compressed-tensors: weight_packed [n_out][n_in / 8] words, weight_zero_point [n_out / 8][groups]
+ * or none, weight_scale [n_out][groups], weight_shape; or weight [n_out][n_in] bytes with a sign. With 8 bits a word
+ * holds 4 codes.
+ */
+#define _GNU_SOURCE
+#include "model/weight_unpack.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "base/memory.h"
+
+enum { ROWS = 8, BLOCK = 32 /* of a tile */, TASK_ROWS = 64, AWQ_BITS = 4 };
+
+typedef enum code_order { OF_AWQ, OF_GPTQ, OF_ROWS, OF_BYTES } code_order;
+
+typedef struct packed {
+    const ig_tensor *codes, *scales, *zeros; /* zeros == NULL: all are in the middle */
+    code_order order;
+    int bits, n_out, n_in, group, zero_offset;
+    int64_t scale_row, scale_column; /* how far the next one is */
+    ig_tensor made;
+} packed;
+
+typedef struct unpacker {
+    ig_safetensors *s;
+    ig_device *d;
+    int zero_offset;
+    bool *is_gone; /* [tensors] */
+    packed *all;   /* [n], at most so many */
+    size_t n, n_bytes;
+    ig_status status; /* the first failure */
+    ig_error *err;
+} unpacker;
+
+/* ---- numbers ------------------------------------------------------------------------------------ */
+
+static uint32_t word_at(const ig_tensor *t, size_t i) {
+    uint32_t w;
+    memcpy(&w, (const uint8_t *)t->data + i * sizeof w, sizeof w);
+    return w;
+}
+
+static float scale_of(const packed *p, int row, int g) {
+    const ig_tensor *t = p->scales;
+    size_t i = (size_t)(row * p->scale_row + g * p->scale_column);
+    uint16_t half;
+    if (t->type == IG_TYPE_F32) return ig_bits_f32(word_at(t, i));
+    memcpy(&half, (const uint8_t *)t->data + i * sizeof half, sizeof half);
+    return t->type == IG_TYPE_F16 ? ig_f16_f32(half) : ig_bf16_f32(half);
+}
+
+/* Where AWQ has number i of eight in a word. */
+static const uint8_t awq_places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static int middle(const packed *p) { return 1 << (p->bits - 1); }
+
+static int zero_of(const packed *p, int row, int g) {
+    if (!p->zeros) return middle(p);
+    int in_word = 32 / p->bits, n_words = p->n_out / in_word, n_groups = p->n_in / p->group;
+    int word = row / in_word, place = row % in_word;
+    size_t at =
+        p->order == OF_ROWS ? (size_t)word * (size_t)n_groups + (size_t)g : (size_t)g * (size_t)n_words + (size_t)word;
+    if (p->order == OF_AWQ) place = awq_places[place];
+    return (int)(word_at(p->zeros, at) >> (p->bits * place) & ((1u << p->bits) - 1)) + p->zero_offset;
+}
+
+/* Codes of n rows, and of BLOCK columns, in words of `bits`. */
+static inline void read_words(uint8_t codes[ROWS][BLOCK], const packed *p, int row, int n, int column, int bits) {
+    const size_t in_word = 32 / (size_t)bits, n_across = (size_t)p->n_in / in_word, n_out = (size_t)p->n_out;
+    for (size_t i = 0; i < BLOCK / in_word; i++)
+        for (size_t r = 0; r < (size_t)n; r++) {
+            size_t x = (size_t)column / in_word + i, y = (size_t)row + r;
+            uint32_t word = word_at(p->codes, p->order == OF_GPTQ ? x * n_out + y : y * n_across + x);
+            for (size_t k = 0; k < in_word; k++)
+                codes[r][i * in_word + k] = (uint8_t)(word >> ((size_t)bits * k) & ((1u << bits) - 1));
+        }
+}
+
+static inline void read_awq(uint8_t codes[ROWS][BLOCK], const packed *p, int row, int column) {
+    for (int i = 0; i < BLOCK; i++) {
+        uint32_t word = word_at(p->codes, ((size_t)(column + i) * (size_t)p->n_out + (size_t)row) / ROWS);
+        for (int r = 0; r < ROWS; r++) codes[r][i] = (uint8_t)(word >> (AWQ_BITS * awq_places[r]) & 15);
+    }
+}
+
+static inline void read_bytes(uint8_t codes[ROWS][BLOCK], const packed *p, int row, int n, int column) {
+    for (int r = 0; r < n; r++) {
+        const uint8_t *from = (const uint8_t *)p->codes->data + (size_t)(row + r) * (size_t)p->n_in + (size_t)column;
+        for (int i = 0; i < BLOCK; i++) codes[r][i] = from[i] ^ 0x80u;
+    }
+}
+
+static void read_codes(uint8_t codes[ROWS][BLOCK], const packed *p, int row, int n, int column) {
+    if (p->order == OF_AWQ)
+        read_awq(codes, p, row, column);
+    else if (p->order == OF_BYTES)
+        read_bytes(codes, p, row, n, column);
+    else if (p->bits == 4)
+        read_words(codes, p, row, n, column, 4);
+    else
+        read_words(codes, p, row, n, column, 8);
+}
+
+/* A block of the type that it becomes. */
+static void write_block(uint8_t *to, const packed *p, const uint8_t codes[BLOCK], float scale, int zero) {
+    const uint16_t halves[] = {ig_f32_f16(scale), ig_f32_f16(-scale * (float)zero)};
+    const size_t n = p->made.type == IG_TYPE_Q4_1 ? sizeof halves : sizeof *halves;
+    memcpy(to, halves, n);
+    to += n;
+    for (int i = 0; i < BLOCK && p->bits == 8; i++) to[i] = codes[i] ^ 0x80u;
+    for (int i = 0; i < BLOCK / 2 && p->bits == 4; i++) to[i] = (uint8_t)(codes[i] | codes[i + BLOCK / 2] << 4);
+}
+
+static void write_rows(void *arg, int task, int thread) {
+    const packed *p = arg;
+    const size_t block_bytes = (size_t)ig_type_get((uint32_t)p->made.type)->block_bytes,
+                 row_bytes = (size_t)(p->n_in / BLOCK) * block_bytes;
+    int end = ig_min_int(p->n_out, (task + 1) * TASK_ROWS);
+    (void)thread;
+    for (int row = task * TASK_ROWS; row < end; row += ROWS) {
+        int n = ig_min_int(end - row, ROWS);
+        uint8_t *to = (uint8_t *)(uintptr_t)p->made.data + (size_t)row * row_bytes;
+        for (int i = 0; i < p->n_in; i += BLOCK, to += block_bytes) {
+            uint8_t codes[ROWS][BLOCK];
+            int g = i / p->group;
+            read_codes(codes, p, row, n, i);
+            for (int r = 0; r < n; r++)
+                write_block(to + (size_t)r * row_bytes, p, codes[r], scale_of(p, row + r, g), zero_of(p, row + r, g));
+        }
+    }
+}
+
+/* ---- what there is ------------------------------------------------------------------------------ */
+
+static void fail_at(unpacker *u, const ig_tensor *t, const char *why) {
+    if (!u->status)
+        u->status = ig_fail(u->err, IG_E_FORMAT, "%s: tensor '%.120s' %s", ig_safetensors_path(u->s), t->name, why);
+}
+
+/* The tensor beside this one, whose name has another end instead of one of n bytes; it is gone then. NULL: absent. */
+static const ig_tensor *take_beside(unpacker *u, const ig_tensor *t, size_t n, const char *end, bool is_needed) {
+    char *name = NULL;
+    const ig_tensor *found = NULL;
+    if (asprintf(&name, "%.*s%s", (int)(strlen(t->name) - n), t->name, end) < 0)
+        u->status = ig_fail_memory(u->err, "tensor name", n);
+    else
+        found = ig_safetensors_tensor(u->s, name);
+    if (found) u->is_gone[found - ig_safetensors_tensor_at(u->s, 0)] = true;
+    if (!found && is_needed && !u->status)
+        u->status = ig_fail(u->err, IG_E_FORMAT, "%s: tensor '%.120s' is missing, beside '%.120s'",
+                            ig_safetensors_path(u->s), name, t->name);
+    free(name);
+    return found;
+}
+
+/* Whether it is a matrix of such elements, n_rows times n_cols of them. */
+static bool is_matrix(const ig_tensor *t, ig_type type, int64_t n_rows, int64_t n_cols) {
+    return t->type == type && t->n_dims == 2 && t->dims[1] == (uint64_t)n_rows && t->dims[0] == (uint64_t)n_cols;
+}
+
+static bool is_float(const ig_tensor *t) {
+    return t->type == IG_TYPE_F32 || t->type == IG_TYPE_F16 || t->type == IG_TYPE_BF16;
+}
+
+/* Columns lie in groups one behind the other, if the tensor of their groups says nothing else; numbers below 0 say
+ * nothing. */
+static void check_groups(unpacker *u, const packed *p, const ig_tensor *groups) {
+    if (!groups || u->status) return;
+    if (groups->type != IG_TYPE_I32 || groups->n_dims != 1 || groups->dims[0] != (uint64_t)p->n_in) {
+        fail_at(u, groups, "does not have a number for each column");
+        return;
+    }
+    for (int i = 0; i < p->n_in && !u->status; i++) {
+        int32_t g = (int32_t)word_at(groups, (size_t)i);
+        if (g < 0 || g == i / p->group) continue;
+        u->status = ig_fail(u->err, IG_E_UNSUPPORTED,
+                            "%s: tensor '%.120s': groups that are not in the order of columns ('desc_act', or "
+                            "'actorder' by groups) are not supported",
+                            ig_safetensors_path(u->s), groups->name);
+    }
+}
+
+/* All scales must be such that 16-bit floats hold them. */
+static void check_numbers(unpacker *u, packed *p) {
+    bool are_in_middle = true;
+    for (int row = 0; row < p->n_out && !u->status; row++)
+        for (int g = 0; g < p->n_in / p->group; g++) {
+            int zero = zero_of(p, row, g);
+            if (!(fabsf(scale_of(p, row, g)) * 16 < 65504)) {
+                fail_at(u, p->scales, "holds a scale that 16-bit floats do not");
+                return;
+            }
+            are_in_middle = are_in_middle && zero == middle(p);
+        }
+    if (p->bits == 8 && !are_in_middle)
+        fail_at(u, p->codes, "has 8 bits and zeros that are not in the middle, which is not supported");
+    p->made.type = p->bits == 8 ? IG_TYPE_Q8_0 : are_in_middle ? IG_TYPE_Q4_0 : IG_TYPE_Q4_1;
+}
+
+/* A matrix with codes, scales and zeros of these sizes; n: of the name's end, instead of which it gets ".weight". */
+static void add(unpacker *u, packed p, size_t n, const ig_tensor *groups) {
+    if (!u->status && p.n_in % BLOCK)
+        fail_at(u, p.codes, "has rows of no multiple of 32 weights, which is not supported");
+    if (!u->status && (p.group < BLOCK || p.group % BLOCK))
+        fail_at(u, p.codes, "has groups of no multiple of 32 weights, which is not supported");
+    check_groups(u, &p, groups);
+    if (!u->status) check_numbers(u, &p);
+    if (u->status) return;
+    char *name = NULL;
+    if (asprintf(&name, "%.*s.weight", (int)(strlen(p.codes->name) - n), p.codes->name) < 0) {
+        u->status = ig_fail_memory(u->err, "tensor name", n);
+        return;
+    }
+    p.made.name = name;
+    p.made.n_dims = 2;
+    p.made.dims[0] = (uint64_t)p.n_in;
+    p.made.dims[1] = (uint64_t)p.n_out;
+    p.made.dims[2] = p.made.dims[3] = 1;
+    p.made.n_bytes = (size_t)p.n_out * ig_type_row_bytes(ig_type_get((uint32_t)p.made.type), (size_t)p.n_in);
+    u->n_bytes += ig_round_up(p.made.n_bytes, IG_ALIGN);
+    u->is_gone[p.codes - ig_safetensors_tensor_at(u->s, 0)] = true;
+    u->all[u->n++] = p;
+}
+
+/* AWQ's and GPTQ's tell themselves and their bits by their shapes. */
+static void add_quantized(unpacker *u, const ig_tensor *t, size_t n_end) {
+    const ig_tensor *scales = take_beside(u, t, n_end, ".scales", true),
+                    *zeros = take_beside(u, t, n_end, ".qzeros", true),
+                    *groups = take_beside(u, t, n_end, ".g_idx", false);
+    if (u->status) return;
+    int64_t n_out = (int64_t)scales->dims[0], n_groups = (int64_t)scales->dims[1], n_words = (int64_t)zeros->dims[0],
+            width = (int64_t)t->dims[0], height = (int64_t)t->dims[1];
+    int64_t bits = n_out > 0 ? 32 * n_words / n_out : 0,
+            n_in = width == n_out ? height * 32 / (bits ? bits : 1) : height;
+    packed p = {.codes = t, .scales = scales, .zeros = zeros, .order = width == n_out ? OF_GPTQ : OF_AWQ};
+    bool is_awq = p.order == OF_AWQ;
+    if ((bits != 4 && (bits != 8 || is_awq)) || 32 * n_words != n_out * bits || n_out > INT_MAX || n_in > INT_MAX ||
+        n_groups > n_in || n_in % n_groups || !is_float(scales) || scales->n_dims != 2 ||
+        !is_matrix(zeros, IG_TYPE_I32, n_groups, n_words) ||
+        !is_matrix(t, IG_TYPE_I32, is_awq ? n_in : n_in * bits / 32, is_awq ? n_words : n_out)) {
+        fail_at(u, t, "and its scales and zeros do not have the shapes of AWQ's or GPTQ's in 4 or 8 bits");
+        return;
+    }
+    p.bits = (int)bits, p.n_out = (int)n_out, p.n_in = (int)n_in, p.group = (int)(n_in / n_groups);
+    p.scale_row = 1, p.scale_column = n_out;
+    p.zero_offset = is_awq ? 0 : u->zero_offset;
+    add(u, p, n_end, groups);
+}
+
+/* Sizes of the scales: of groups of a row, of rows, or one. */
+static bool set_scales(packed *p) {
+    const ig_tensor *t = p->scales;
+    uint64_t across = t->dims[0], down = t->dims[1];
+    if (!is_float(t) || t->n_dims > 2) return false;
+    if (t->n_dims == 1) down = across, across = 1;
+    if (down != (uint64_t)p->n_out && (down != 1 || across != 1)) return false;
+    if (across > (uint64_t)p->n_in || (uint64_t)p->n_in % across) return false;
+    p->group = p->n_in / (int)across;
+    p->scale_row = down == 1 ? 0 : (int64_t)across;
+    p->scale_column = across == 1 ? 0 : 1;
+    return true;
+}
+
+/* Those of compressed-tensors; `shape` states that of the matrix. */
+static void add_compressed(unpacker *u, const ig_tensor *t, size_t n_end) {
+    const ig_tensor *shape = take_beside(u, t, n_end, ".weight_shape", true);
+    packed p = {.codes = t, .order = OF_ROWS};
+    int64_t sizes[2] = {0};
+    p.scales = take_beside(u, t, n_end, ".weight_scale", true);
+    p.zeros = take_beside(u, t, n_end, ".weight_zero_point", false);
+    const ig_tensor *groups = take_beside(u, t, n_end, ".weight_g_idx", false);
+    if (u->status) return;
+    if ((shape->type == IG_TYPE_I64 || shape->type == IG_TYPE_I32) && shape->n_dims == 1 && shape->dims[0] == 2)
+        for (size_t i = 0; i < 2; i++) {
+            sizes[i] = (int32_t)word_at(shape, i);
+            if (shape->type == IG_TYPE_I64) memcpy(&sizes[i], (const int64_t *)shape->data + i, sizeof sizes[i]);
+        }
+    bool is_known = sizes[0] > 0 && sizes[1] > 0 && sizes[0] <= INT_MAX && sizes[1] <= INT_MAX;
+    int64_t bits = is_known ? 32 * (int64_t)t->dims[0] / sizes[1] : 0;
+    p.bits = (int)bits, p.n_out = (int)sizes[0], p.n_in = (int)sizes[1];
+    is_known = is_known && (bits == 4 || bits == 8) && sizes[1] * bits % 32 == 0 &&
+               is_matrix(t, IG_TYPE_I32, sizes[0], sizes[1] * bits / 32) && set_scales(&p);
+    if (is_known && p.zeros)
+        is_known = sizes[0] * bits % 32 == 0 && is_matrix(p.zeros, IG_TYPE_I32, sizes[0] * bits / 32, p.n_in / p.group);
+    if (is_known)
+        add(u, p, n_end, groups);
+    else
+        fail_at(u, t, "and its scales, zeros and shape do not fit each other");
+}
+
+static void add_bytes(unpacker *u, const ig_tensor *t, size_t n_end) {
+    packed p = {.codes = t, .order = OF_BYTES, .bits = 8};
+    p.scales = take_beside(u, t, n_end, ".weight_scale", true);
+    if (u->status) return;
+    if (t->n_dims == 2 && t->dims[0] <= INT_MAX && t->dims[1] <= INT_MAX)
+        p.n_in = (int)t->dims[0], p.n_out = (int)t->dims[1];
+    if (take_beside(u, t, n_end, ".weight_zero_point", false))
+        fail_at(u, t, "has zeros, which is not supported with 8 bits");
+    else if (!p.n_in || !set_scales(&p))
+        fail_at(u, t, "and its scales do not fit each other");
+    else
+        add(u, p, n_end, NULL);
+}
+
+static void find_all(unpacker *u) {
+    static const struct {
+        const char *end;
+        ig_type type;
+        void (*add)(unpacker *u, const ig_tensor *t, size_t n_end);
+    } forms[] = {{".qweight", IG_TYPE_I32, add_quantized},
+                 {".weight_packed", IG_TYPE_I32, add_compressed},
+                 {".weight", IG_TYPE_I8, add_bytes}};
+    for (size_t i = 0; i < ig_safetensors_n_tensors(u->s); i++)
+        for (size_t k = 0; k < IG_COUNT(forms) && !u->status; k++) {
+            const ig_tensor *t = ig_safetensors_tensor_at(u->s, i);
+            size_t length = strlen(t->name), n = strlen(forms[k].end);
+            if (t->type == forms[k].type && length > n && strcmp(t->name + length - n, forms[k].end) == 0)
+                forms[k].add(u, t, n);
+        }
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------- */
+
+static void unpack_all(unpacker *u, uint8_t *to, ig_loading *loading) {
+    loading->total += u->n_bytes;
+    for (size_t i = 0; i < u->n && !u->status; i++) {
+        packed *p = &u->all[i];
+        p->made.data = to;
+        to += ig_round_up(p->made.n_bytes, IG_ALIGN);
+        if (!u->d->ops->is_plan) u->d->ops->parallel(u->d, (p->n_out + TASK_ROWS - 1) / TASK_ROWS, write_rows, p);
+        ig_file_forget(p->codes->data, p->codes->n_bytes);
+        u->status = ig_loading_add(loading, p->made.n_bytes, u->err);
+    }
+}
+
+static ig_status replace(unpacker *u, ig_loading *loading) {
+    ig_tensor *made = calloc(u->n, sizeof *made);
+    /* Pages that cost nothing before they are written. */
+    void *memory = made ? ig_pages_reserve(u->n_bytes) : NULL;
+    if (!memory) {
+        free(made);
+        return ig_fail_memory(u->err, "weights that are unpacked", u->n_bytes);
+    }
+    unpack_all(u, memory, loading);
+    for (size_t i = 0; i < u->n; i++) made[i] = u->all[i].made;
+    if (!u->status) {
+        u->status = ig_safetensors_replace(u->s, u->is_gone, made, u->n, memory, u->n_bytes, u->err);
+        u->n = 0; /* the names are the reader's now */
+    } else {
+        ig_pages_release(memory, u->n_bytes);
+    }
+    free(made);
+    return u->status;
+}
+
+ig_status ig_weights_unpack(ig_safetensors *s, ig_device *d, int zero_offset, ig_loading *loading, ig_error *err) {
+    size_t n = ig_safetensors_n_tensors(s);
+    unpacker u = {.s = s, .d = d, .zero_offset = zero_offset, .err = err};
+    u.is_gone = calloc(n + 1, sizeof *u.is_gone);
+    u.all = calloc(n + 1, sizeof *u.all);
+    if (u.is_gone && u.all)
+        find_all(&u);
+    else
+        u.status = ig_fail_memory(err, "tensor list", n * sizeof *u.all);
+    if (!u.status && u.n) u.status = replace(&u, loading);
+    for (size_t i = 0; i < u.n; i++) free((char *)(uintptr_t)u.all[i].made.name);
+    free(u.all);
+    free(u.is_gone);
+    return u.status;
+}

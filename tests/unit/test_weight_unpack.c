@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights in whole numbers: each form's against its definition, number by number; then what does not fit, every byte of
+ * the header changed, and every allocation failing.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "kernel/kernel.h"
+#include "model/weight_unpack.h"
+#include "unit/count_memory.h"
+#include "unit/tiny_safetensors.h"
+
+enum { ROWS = 16, COLS = 128, GROUP = 64, GROUPS = COLS / GROUP, ALL = ROWS * COLS };
+
+#define T(name, dtype, shape, offsets) \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+
+/* Codes first, then scales, then zeros; last g_idx, or the shape. */
+#define AWQ                                                                                                   \
+    "{" T("a.qweight", "I32", "[128,2]", "[0,1024]") "," T("a.scales", "F16", "[2,16]", "[1024,1088]") "," T( \
+        "a.qzeros", "I32", "[2,2]", "[1088,1104]") "}"
+#define GPTQ                                                                                                  \
+    "{" T("a.qweight", "I32", "[16,16]", "[0,1024]") "," T("a.scales", "F16", "[2,16]", "[1024,1088]") "," T( \
+        "a.qzeros", "I32", "[2,2]", "[1088,1104]") "," T("a.g_idx", "I32", "[128]", "[1104,1616]") "}"
+#define GPTQ_8                                                                                                \
+    "{" T("a.qweight", "I32", "[32,16]", "[0,2048]") "," T("a.scales", "F16", "[2,16]", "[2048,2112]") "," T( \
+        "a.qzeros", "I32", "[2,4]", "[2112,2144]") "}"
+#define COMPRESSED                                                                                                   \
+    "{" T("a.weight_packed", "I32", "[16,16]", "[0,1024]") "," T(                                                    \
+        "a.weight_scale", "F16", "[16,2]", "[1024,1088]") "," T("a.weight_zero_point", "I32", "[2,2]",               \
+                                                                "[1088,1104]") "," T("a.weight_shape", "I64", "[2]", \
+                                                                                     "[1104,1120]") "}"
+#define BYTES                                                                                                      \
+    "{" T("a.weight", "I8", "[16,128]", "[0,2048]") "," T("a.weight_scale", "F16", "[16,1]", "[2048,2080]") "," T( \
+        "b", "F32", "[1]", "[2080,2084]") "}"
+
+static ig_device *device;
+
+enum { FOUR_BITS = ROWS * COLS / 2, EIGHT_BITS = ROWS * COLS };
+
+typedef struct form {
+    const char *header;
+    size_t n_codes, n_data;
+    int bits;
+    ig_type type;
+    int zero; /* of all; -1: any */
+    int zero_offset;
+    /* Where the code of a weight, the scale and the zero of a group are: which word, and the place in it. */
+    void (*find)(size_t at[3][2], int row, int column, int g);
+} form;
+
+static void find_awq(size_t at[3][2], int row, int column, int g) {
+    static const size_t places[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    at[0][0] = (size_t)(column * 2 + row / 8), at[0][1] = places[row % 8];
+    at[1][0] = (size_t)(g * ROWS + row);
+    at[2][0] = (size_t)(g * 2 + row / 8), at[2][1] = places[row % 8];
+}
+
+static void find_gptq(size_t at[3][2], int row, int column, int g) {
+    at[0][0] = (size_t)(column / 8 * ROWS + row), at[0][1] = (size_t)column % 8;
+    at[1][0] = (size_t)(g * ROWS + row);
+    at[2][0] = (size_t)(g * 2 + row / 8), at[2][1] = (size_t)row % 8;
+}
+
+static void find_gptq_8(size_t at[3][2], int row, int column, int g) {
+    at[0][0] = (size_t)(column / 4 * ROWS + row), at[0][1] = (size_t)column % 4;
+    at[1][0] = (size_t)(g * ROWS + row);
+    at[2][0] = (size_t)(g * 4 + row / 4), at[2][1] = (size_t)row % 4;
+}
+
+static void find_compressed(size_t at[3][2], int row, int column, int g) {
+    at[0][0] = (size_t)(row * COLS + column) / 8, at[0][1] = (size_t)column % 8;
+    at[1][0] = (size_t)(row * GROUPS + g);
+    at[2][0] = (size_t)(row / 8 * GROUPS + g), at[2][1] = (size_t)row % 8;
+}
+
+static void find_bytes(size_t at[3][2], int row, int column, int g) {
+    (void)g;
+    at[0][0] = (size_t)(row * COLS + column) / 4, at[0][1] = (size_t)column % 4;
+    at[1][0] = (size_t)row;
+    at[2][0] = 0, at[2][1] = 0;
+}
+
+static const form forms[] = {
+    {AWQ, FOUR_BITS, 1104, 4, IG_TYPE_Q4_1, -1, 1, find_awq}, /* AWQ's zeros have no offset */
+    {AWQ, FOUR_BITS, 1104, 4, IG_TYPE_Q4_0, 8, 0, find_awq},
+    {GPTQ, FOUR_BITS, 1616, 4, IG_TYPE_Q4_1, -1, 1, find_gptq},
+    {GPTQ, FOUR_BITS, 1616, 4, IG_TYPE_Q4_0, 8, 1, find_gptq},
+    {GPTQ, FOUR_BITS, 1616, 4, IG_TYPE_Q4_0, 8, 0, find_gptq},
+    {GPTQ_8, EIGHT_BITS, 2144, 8, IG_TYPE_Q8_0, 128, 1, find_gptq_8},
+    {COMPRESSED, FOUR_BITS, 1120, 4, IG_TYPE_Q4_1, -1, 1, find_compressed},
+    {COMPRESSED, FOUR_BITS, 1120, 4, IG_TYPE_Q4_0, 8, 1, find_compressed},
+    {BYTES, EIGHT_BITS, 2084, 8, IG_TYPE_Q8_0, 128, 1, find_bytes},
+};
+
+/* A file of that form whose codes are random, and where its data is. */
+static uint8_t *make_file(const form *f, size_t *n, uint8_t **data) {
+    uint8_t *bytes = tiny_safetensors(f->header, f->n_data, n);
+    uint32_t random = 1;
+    *data = bytes + *n - f->n_data;
+    for (size_t i = 0; i < f->n_data; i++) {
+        random = random * 1664525 + 1013904223;
+        (*data)[i] = (uint8_t)(random >> 24);
+    }
+    uint8_t *at = *data + f->n_codes;
+    int n_scales = f->find == find_bytes ? ROWS : ROWS * GROUPS;
+    for (int i = 0; i < n_scales; i++, at += 2) memcpy(at, &(uint16_t){(uint16_t)(0x2c00 + 37 * i)}, 2);
+    uint8_t stored = (uint8_t)(f->zero - (f->find == find_awq || f->find == find_compressed ? 0 : f->zero_offset));
+    if (f->zero >= 0 && f->find != find_bytes)
+        memset(at, f->bits == 8 ? stored : stored * 17, (size_t)(ROWS * GROUPS * f->bits / 8));
+    at += ROWS * GROUPS * f->bits / 8;
+    for (int32_t i = 0; i < COLS && f->find == find_gptq; i++, at += 4) memcpy(at, &(int32_t){i / GROUP}, 4);
+    if (f->find == find_compressed) memcpy(at, (int64_t[]){ROWS, COLS}, 16);
+    return bytes;
+}
+
+static uint32_t number_at(const uint8_t *data, const size_t at[2], int bits) {
+    uint32_t word;
+    memcpy(&word, data + 4 * at[0], 4);
+    return word >> ((size_t)bits * at[1]) & ((1u << bits) - 1);
+}
+
+/* The weight that the definition makes. */
+static float weight_of(const form *f, const uint8_t *data, int row, int column) {
+    size_t at[3][2] = {{0}};
+    uint16_t half;
+    f->find(at, row, column, column / GROUP);
+    int code = (int)number_at(data, at[0], f->bits), zero = f->zero;
+    memcpy(&half, data + f->n_codes + 2 * at[1][0], 2);
+    if (f->find == find_bytes) return ig_f16_f32(half) * (float)(int8_t)code;
+    if (zero < 0) {
+        zero = (int)number_at(data + f->n_codes + ROWS * GROUPS * 2, at[2], f->bits);
+        zero += f->find == find_gptq ? f->zero_offset : 0;
+    }
+    return ig_f16_f32(half) * (float)(code - zero);
+}
+
+static void numbers_are_kept(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const form *f = &forms[i];
+        size_t n;
+        uint8_t *data, *bytes = make_file(f, &n, &data), *kept = malloc(f->n_data);
+        ig_safetensors *s;
+        ig_error err = {0};
+        memcpy(kept, data, f->n_data);
+        if (ig_safetensors_open_memory(&s, bytes, n, "tiny", &err)) fail_msg("%s", err.text);
+        if (ig_weights_unpack(s, device, f->zero_offset, &(ig_loading){0}, &err)) fail_msg("form %zu: %s", i, err.text);
+        const ig_tensor *t = ig_safetensors_tensor(s, "a.weight");
+        assert_non_null(t);
+        assert_int_equal(ig_safetensors_n_tensors(s), f->find == find_bytes ? 2 : 1);
+        assert_int_equal(t->type, f->type);
+        assert_int_equal(t->dims[0], COLS);
+        assert_int_equal(t->dims[1], ROWS);
+        float w[ALL];
+        ig_kernels_get(IG_CPU_SCALAR)->dequantize[t->type](w, t->data, ALL);
+        for (int k = 0; k < ALL; k++) {
+            float wanted = weight_of(f, kept, k / COLS, k % COLS);
+            /* The minimum of Q4_1 is a 16-bit float, up to 16 of these scales. */
+            float allowed = t->type == IG_TYPE_Q4_1 ? 16 * 0.2f / 2048 : 0;
+            if (!(fabsf(w[k] - wanted) <= allowed))
+                fail_msg("form %zu: weight %d is %g, must be %g", i, k, (double)w[k], (double)wanted);
+        }
+        ig_safetensors_close(s);
+        free(bytes);
+        free(kept);
+    }
+}
+
+/* What unpack() says of a form whose data has been changed at some byte, in an int32. */
+static ig_status unpack_changed(const form *f, size_t at, int32_t value, ig_error *err) {
+    size_t n;
+    uint8_t *data, *bytes = make_file(f, &n, &data);
+    ig_safetensors *s;
+    memcpy(data + at, &value, sizeof value);
+    assert_int_equal(ig_safetensors_open_memory(&s, bytes, n, "tiny", err), IG_OK);
+    ig_status status = ig_weights_unpack(s, device, f->zero_offset, &(ig_loading){0}, err);
+    ig_safetensors_close(s);
+    free(bytes);
+    return status;
+}
+
+static void refuses_what_does_not_fit(void **state) {
+    (void)state;
+    static const struct {
+        int form;
+        size_t at;
+        int32_t value;
+        ig_status wanted;
+        const char *text;
+    } cases[] = {
+        {2, 1104 + 4 * 70, 0, IG_E_UNSUPPORTED, "'a.g_idx': groups that are not in the order of columns"},
+        {2, FOUR_BITS, 0x7c00, IG_E_FORMAT, "'a.scales' holds a scale"},
+        {5, EIGHT_BITS + ROWS * GROUPS * 2, 0, IG_E_FORMAT, "'a.qweight' has 8 bits and zeros"},
+        {6, 1104, 15, IG_E_FORMAT, "'a.weight_packed' and its scales, zeros and shape"},
+        {6, 1112, 64, IG_E_FORMAT, "'a.weight_packed' and its scales, zeros and shape"},
+        {6, 1112, -128, IG_E_FORMAT, "'a.weight_packed' and its scales, zeros and shape"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ig_error err = {0};
+        ig_status status = unpack_changed(&forms[cases[i].form], cases[i].at, cases[i].value, &err);
+        if (status != cases[i].wanted || !strstr(err.text, cases[i].text))
+            fail_msg("case %zu: %d '%s', must say '%s'", i, (int)status, err.text, cases[i].text);
+    }
+}
+
+/* Whatever the header becomes: an answer, and no byte outside of the file or of what was taken. */
+static void survives_changed_headers(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        size_t n, n_same = 0;
+        uint8_t *data, *bytes = make_file(&forms[i], &n, &data);
+        for (size_t at = 8; at < (size_t)(data - bytes); at++)
+            for (int change = 1; change < 16; change += change < 4 ? 1 : 4) {
+                ig_safetensors *s;
+                uint8_t kept = bytes[at];
+                bytes[at] = (uint8_t)(kept ^ change);
+                if (!ig_safetensors_open_memory(&s, bytes, n, "tiny", NULL)) {
+                    ig_status status = ig_weights_unpack(s, device, 1, &(ig_loading){0}, NULL);
+                    n_same += status == IG_OK;
+                    ig_safetensors_close(s);
+                    free(bytes), bytes = make_file(&forms[i], &n, &data); /* what was read may have left memory */
+                }
+                bytes[at] = kept;
+            }
+        assert_true(n_same < n);
+        free(bytes);
+    }
+}
+
+static void survives_failing_allocations(void **state) {
+    (void)state;
+#ifdef MEMORY_IS_COUNTED
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        for (long at = 0;; at++) {
+            size_t n;
+            uint8_t *data, *bytes = make_file(&forms[i], &n, &data);
+            ig_safetensors *s;
+            assert_int_equal(ig_safetensors_open_memory(&s, bytes, n, "tiny", NULL), IG_OK);
+            memory_count_start(at);
+            ig_status status = ig_weights_unpack(s, device, forms[i].zero_offset, &(ig_loading){0}, NULL);
+            bool has_failed = memory_count.fail_at < 0;
+            memory_count_stop();
+            ig_safetensors_close(s);
+            free(bytes);
+            if (!has_failed) {
+                assert_int_equal(status, IG_OK);
+                break;
+            }
+            assert_true(status == IG_E_MEMORY || status == IG_OK); /* the C library can do without some */
+        }
+#else
+    skip();
+#endif
+}
+
+static int setup(void **state) {
+    (void)state;
+    return ig_device_open_cpu(&device, IG_CPU_SCALAR, 2, NULL) != IG_OK;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    ig_device_close(device);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_kept),
+        cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(survives_changed_headers),
+        cmocka_unit_test(survives_failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
