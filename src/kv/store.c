@@ -439,7 +439,8 @@ void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n) {
     ig_kv_note_place(kv, 0);
     for (int l = 0; l < m->shape.n_layers; l++) {
         kv->held[l] = n << m->piece_shift;
-        kv->sealed[l] = kv->unwritten[l] = m->tier ? n * (int)m->piece_blocks : 0;
+        kv->sealed[l] = m->tier ? n * (int)m->piece_blocks : 0;
+        kv->unwritten[l] = 0; /* writes of some may have failed, and who computed them may be gone */
     }
 }
 
@@ -449,11 +450,14 @@ void ig_kv_replace_piece(ig_kv *kv, int i, uint32_t piece) {
     ig_kv_tables_complete(m, kv->pieces[i], piece);
     ig_kv_make_whole(kv, i, piece);
     ig_kv_states_move(m, kv->pieces[i], piece);
+    if (kv->states.passing == kv->pieces[i]) kv->states.passing = UINT32_MAX; /* it stays with the other piece */
     ig_kv_own_piece(m, piece);
     ig_kv_unsee(kv, i);
     ig_kv_give_piece(m, kv->pieces[i]);
     put_piece(kv, i, piece);
     ig_kv_see(kv, i);
+    for (int l = 0; l < m->shape.n_layers; l++) /* as in adopt() */
+        if (kv->unwritten[l] > i * (int)m->piece_blocks) kv->unwritten[l] = i * (int)m->piece_blocks;
 }
 
 /* Copies the frame and the lines of a block, which is in RAM; returns what follows in the buffer. */

@@ -177,6 +177,48 @@ static void layers_that_cannot_stay(void **state) {
     close_rig(&r);
 }
 
+/* What one sequence could not write is written by who takes it over: else it would be in the way for ever. */
+static void who_adopts_writes(void **state) {
+    enum { N = 5 * BATCH };
+    rig r;
+    ig_error err = {0};
+    uint32_t pieces[N / PER_BLOCK];
+    (void)state;
+    with_threads = true;
+    open_rig(&r, IG_EVICT_COUNTER, 0.25);
+    ig_kv_close(r.kv);
+    r.options.share = true, r.options.n_sequences = 2;
+    ig_kv_memory *m;
+    expect_ok(ig_kv_memory_open(&m, &shape, &r.options, &err), &err);
+    expect_ok(ig_kv_open_in(&r.kv, m, &err), &err);
+    writes_wait = writes_fail = true;
+    for (int n = 0; n < N; n += BATCH) add_tokens(&r, n, BATCH);
+    for (int i = 0; i < N / PER_BLOCK; i++) {
+        int32_t tokens[PER_BLOCK] = {i};
+        pieces[i] = ig_kv_piece(r.kv, i);
+        ig_prefix_tree_add(ig_kv_prefixes(m), pieces[i], (ig_prefix_id){1, (uint64_t)i},
+                           (ig_prefix_id){1, (uint64_t)i + 1}, tokens);
+    }
+    ig_kv *first = r.kv;
+    expect_ok(ig_kv_open_in(&r.kv, m, &err), &err);
+    writes_wait = false;
+    ig_kv_close(first); /* all of its writes fail */
+    writes_fail = false;
+    ig_kv_adopt(r.kv, pieces, N / PER_BLOCK);
+    for (int n = N; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+    ig_kv_settle(m);
+    assert_int_equal(stats(&r).disk_bytes, (uint64_t)TOKENS / PER_BLOCK * LAYERS * HEADS * IG_FRAME_BYTES);
+    for (int l = 0; l < LAYERS; l++) {
+        pick_blocks(&r, 0, 1, TOKENS);
+        expect_ok(load(&r, l, &err), &err);
+        check_picks(&r, l);
+    }
+    ig_kv_close(r.kv);
+    ig_kv_memory_close(m);
+    temp_dir_close(&r.dir);
+    with_threads = false;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failed_writes_are_made_good),
@@ -184,6 +226,7 @@ int main(void) {
         cmocka_unit_test(a_prefetch_tells_of_a_failed_write),
         cmocka_unit_test(a_copy_keeps_a_failed_write),
         cmocka_unit_test(layers_that_cannot_stay),
+        cmocka_unit_test(who_adopts_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
