@@ -158,6 +158,7 @@ static void reap(disk *d, bool wait) {
         return;
     }
     d->broken = (int)n;
+    ig_disk_queue_halt(&d->queue); /* frames are given back now */
     for (unsigned i = 0; i < d->n_fresh; i++)
         if (d->requests[i].is_in_flight) fail_broken(d, &d->requests[i]);
 }

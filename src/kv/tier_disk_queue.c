@@ -213,3 +213,18 @@ ssize_t ig_disk_queue_reap(ig_disk_queue *q, ig_disk_request **done, size_t cap,
     pthread_mutex_unlock(&q->lock);
     return result;
 }
+
+static bool is_moving(const ig_disk_queue *q) {
+    unsigned n = 0;
+    for (int k = 0; k < IG_DISK_KINDS; k++) n += q->n_moving[k];
+    return n > 0;
+}
+
+void ig_disk_queue_halt(ig_disk_queue *q) {
+    ig_disk_request *done[OWN];
+    pthread_mutex_lock(&q->lock);
+    for (int k = 0; k < IG_DISK_KINDS; k++) q->waiting[k] = q->added[k] = (ig_disk_list){0};
+    while (!q->broken && is_moving(q)) pthread_cond_wait(&q->done, &q->lock); /* the ring that is whole goes on */
+    pthread_mutex_unlock(&q->lock);
+    while (q->own && !q->own_broken && ig_disk_ring_reap(q->own, done, OWN, true) > 0) continue;
+}

@@ -88,8 +88,10 @@ void ig_disk_queue_close(ig_disk_queue *q);
 void ig_disk_queue_add(ig_disk_queue *q, ig_disk_request *r);
 void ig_disk_queue_start(ig_disk_queue *q);
 /* The number of requests that came back and were put in done[], at most cap; with `wait` at least one, so there must be
- * one under way. Negative errno: the queue is broken, nothing will come back. */
+ * one under way. Negative errno: the queue is broken. */
 ssize_t ig_disk_queue_reap(ig_disk_queue *q, ig_disk_request **done, size_t cap, bool wait);
+/* Of a queue that is broken: nothing moves any more afterwards, and nothing will come back. */
+void ig_disk_queue_halt(ig_disk_queue *q);
 
 /* For the queue's threads. Their work is short and waited for, while the threads that compute take all they get: a
  * short time slice brings a thread's turn soon (Linux 6.12 and later; nobody loses time by it). */

@@ -21,7 +21,10 @@
 
 #include "kv/tier_disk_queue.h"
 
-enum { AT_ONCE = 64 }; /* requests taken and given back under one lock */
+enum {
+    AT_ONCE = 64,       /* requests taken and given back under one lock */
+    LAST_WAITS = 100000 /* of 100 us, for a device that may never answer */
+};
 
 struct ig_disk_ring {
     unsigned depth, n_in_ring;             /* requests; the read of the eventfd comes on top */
@@ -159,14 +162,27 @@ static void drain(ig_disk_ring *ring, ig_disk_queue *q) {
     while (n == AT_ONCE);
 }
 
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); }
+
+/* The ring is of no use any more: what the kernel has of it still moves. It is told to the thread that started it. */
+static void await_kernel(ig_disk_ring *ring) {
+    if (ring->event >= 0) ig_disk_ring_wake(ring);
+    for (int i = 0; i < LAST_WAITS; i++) {
+        if (io_uring_cq_ready(&ring->io) + io_uring_sq_ready(&ring->io) >= ring->n_in_ring + ring->is_armed) return;
+        nap();
+    }
+}
+
 /* Starts what is in the ring, and waits until `wait` requests are done; negative errno if the ring is of no use. */
 static int enter(ig_disk_ring *ring, unsigned wait) {
     int n = io_uring_submit_and_wait(&ring->io, wait);
     if (n >= 0 || n == -EINTR) return 0;
-    if (n != -EAGAIN && n != -EBUSY) return n;
-    /* Short of memory for requests: time helps, and what is done leaves room. */
-    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    return 0;
+    if (n == -EAGAIN || n == -EBUSY) {
+        nap(); /* short of memory for requests: time helps, and what is done leaves room */
+        return 0;
+    }
+    await_kernel(ring);
+    return n;
 }
 
 static bool is_stopped(ig_disk_queue *q) {
@@ -187,11 +203,11 @@ void *ig_disk_ring_serve(void *queue) {
         if (stop && !ring->is_armed && !ring->n_in_ring) return NULL;
         fill(ring, q, stop);
         int failed = enter(ring, 1);
+        drain(ring, q);
         if (failed) {
             ig_disk_queue_break(q, failed);
             return NULL;
         }
-        drain(ring, q);
     }
 }
 
@@ -216,8 +232,8 @@ ssize_t ig_disk_ring_reap(ig_disk_ring *ring, ig_disk_request **done, size_t cap
     size_t n = collect(ring, done, cap);
     while (wait && !n && ring->n_in_ring) {
         int failed = enter(ring, 1);
-        if (failed) return failed;
         n = collect(ring, done, cap);
+        if (failed && !n) return failed;
     }
     return (ssize_t)n;
 }

@@ -335,10 +335,32 @@ static int break_rings(rig *r, int n_rings, size_t n_blocks) {
 static int break_own_ring(rig *r) { return break_rings(r, 1, 8); }
 static int break_both_rings(rig *r) { return break_rings(r, 2, 500); }
 
+/* One ring breaks while the other one reads: what that was reading comes to nobody's frames later. */
+static int break_one_while_the_other_reads(rig *r) {
+    ig_ticket many, few;
+    uint8_t *frames = r->memory + (size_t)RIG_BLOCKS * IG_FRAME_BYTES;
+    if (ig_tier_disk_open(&r->tier, &r->options, &r->err)) return 1;
+    r->ops = r->tier->ops;
+    if (rig_write(r, 0, RIG_BLOCKS)) return 2;
+    int fd = rig_find_fd("anon_inode:[io_uring]"); /* that of the second ring, which the caller's thread drives */
+    if (fd < 0) return 201;
+    close(fd);
+    if (r->ops->read(r->tier, &many, r->slots + 8, r->in + 8, RIG_BLOCKS - 8, false, &r->err)) return 3;
+    if (r->ops->read(r->tier, &few, r->slots, r->in, 4, false, &r->err)) return 4;
+    if (r->ops->wait(r->tier, few, &r->err) != IG_E_IO) return 5;
+    r->ops->wait(r->tier, many, &r->err);
+    memset(frames, 0x55, (size_t)RIG_BLOCKS * IG_FRAME_BYTES);
+    usleep(300000);
+    for (size_t i = 0; i < (size_t)RIG_BLOCKS * IG_FRAME_BYTES; i++)
+        if (frames[i] != 0x55) return 6;
+    r->ops->close(r->tier);
+    return 0;
+}
+
 static void a_broken_ring_is_an_error(void **state) {
     (void)state;
-    int (*const ways[])(rig *) = {break_own_ring, break_both_rings};
-    for (int i = 0; i < 2; i++) {
+    int (*const ways[])(rig *) = {break_own_ring, break_both_rings, break_one_while_the_other_reads};
+    for (int i = 0; i < 3; i++) {
         rig r;
         rig_init(&r, false);
         int status = in_child(&r, ways[i]);
