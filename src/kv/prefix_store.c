@@ -6,6 +6,7 @@
 #include "kv/prefix_store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,13 +129,22 @@ static void take_over(ig_prefix_store *s, ig_prefix_store *writer) {
     s->can_punch = writer->can_punch;
     s->may_touch = writer->may_touch;
     s->has_empty_files = writer->has_empty_files;
+    dup3(writer->dir.fd, s->dir.fd, O_CLOEXEC); /* another one where the directory was removed */
+    s->store = writer->store;
     s->last_file = writer->last_file;
     if (s->last_time < writer->last_time) s->last_time = writer->last_time;
     s->bytes = writer->bytes;
 }
 
-/* Opens the store once more, which stays a reader if that fails at any point. */
-static bool open_as_writer(ig_prefix_store *s) {
+/* Whether somebody has removed the directory: nothing can be made in it any more. */
+static bool is_gone(const ig_prefix_store *s) {
+    struct stat st;
+    return fstat(s->dir.fd, &st) == 0 && st.st_nlink == 0;
+}
+
+/* Opens the store once more, which stays a reader if that fails at any point. One whose directory was removed begins
+ * anew. */
+static bool open_as_writer(ig_prefix_store *s, bool is_new) {
     const ig_prefix_store_options o = {.directory = s->dir.path,
                                        .max_bytes = s->max_bytes,
                                        .root = s->root,
@@ -143,7 +153,7 @@ static bool open_as_writer(ig_prefix_store *s) {
                                        .kind = s->kind,
                                        .piece_tokens = s->piece_tokens,
                                        .piece_bytes = s->piece_bytes,
-                                       .must_exist = true,
+                                       .must_exist = !is_new,
                                        .no_punch = s->no_punch,
                                        .fault = s->dir.fault,
                                        .fault_user = s->dir.fault_user};
@@ -155,7 +165,7 @@ static bool open_as_writer(ig_prefix_store *s) {
     }
     if (!ig_prefix_is_writer(anew)) {
         memcpy(s->why, anew->why, sizeof s->why);
-    } else if (!ig_prefix_same(&anew->store, &s->store)) {
+    } else if (!is_new && !ig_prefix_same(&anew->store, &s->store)) {
         snprintf(s->why, sizeof s->why, "KV store %s: another store lies there by now", s->dir.path);
     } else {
         ig_prefix_enter(s);
@@ -169,10 +179,11 @@ static bool open_as_writer(ig_prefix_store *s) {
 /* With write_lock, and without index_lock. */
 static bool become_writer(ig_prefix_store *s) {
     if (ig_prefix_is_writer(s) || !s->may_write) return ig_prefix_is_writer(s);
+    if (is_gone(s)) return open_as_writer(s, true);
     int lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why); /* where another writes, that is all it takes */
     if (lock < 0) return false;
     close(lock);
-    return open_as_writer(s);
+    return open_as_writer(s, false);
 }
 
 ig_status ig_prefix_begin_write(ig_prefix_store *s, ig_prefix_mute *mute, ig_error *err) {
@@ -347,6 +358,17 @@ static void drop_tmp(ig_prefix_store *s) {
     ig_prefix_leave(s);
 }
 
+/* After a failure: the writer of a directory that is gone is none, until it begins anew. With write_lock. */
+static void leave_if_gone(ig_prefix_store *s) {
+    if (!ig_prefix_is_writer(s) || !is_gone(s)) return;
+    drop_tmp(s);
+    ig_prefix_enter(s);
+    close(s->lock);
+    s->lock = -1;
+    snprintf(s->why, sizeof s->why, "KV store %s: its directory was removed", s->dir.path);
+    ig_prefix_leave(s);
+}
+
 /* Writes header, payload and what fills the last page. */
 static ig_status write_record(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n,
                               ig_error *err) {
@@ -435,6 +457,7 @@ ig_status ig_prefix_store_put(ig_prefix_store *s, const ig_prefix_piece *piece, 
     if (status) return status;
     status = put(s, piece, from, n, err);
     if (status && !s->tmp_bytes) drop_tmp(s); /* nothing is pending: what it would have built on may leave */
+    if (status) leave_if_gone(s);
     ig_prefix_end_write(s, &mute);
     return status;
 }
@@ -496,6 +519,7 @@ ig_status ig_prefix_store_commit(ig_prefix_store *s, ig_error *err) {
     ig_prefix_mute_begin(&mute);
     pthread_mutex_lock(&s->write_lock);
     ig_status status = commit(s, err);
+    if (status) leave_if_gone(s);
     pthread_mutex_unlock(&s->write_lock);
     ig_prefix_mute_end(&mute);
     return status;

@@ -239,11 +239,32 @@ static void threads_share_a_store(void **state) {
     rig_end(&r);
 }
 
+/* A directory that is removed, whether it is made again or not, is one that nothing was kept in yet. */
+static void a_directory_that_is_removed(void **state) {
+    (void)state;
+    for (int made_again = 0; made_again < 2; made_again++) {
+        prefix_rig r;
+        rig_start(&r);
+        rig_keep(&r, 1, 0, 1);
+        temp_dir_close(&r.dir);
+        if (made_again) assert_int_equal(mkdir(r.dir.path, 0700), 0);
+        rig_put(&r, 1, 2); /* may find out */
+        ig_prefix_store_commit(r.store, &r.err);
+        rig_keep(&r, 1, 0, 1);
+        RIG_OK(&r, rig_read(&r, 1, 1));
+        rig_reopen(&r); /* it lies in the new one */
+        RIG_OK(&r, rig_read(&r, 1, 1));
+        assert_null(ig_prefix_store_why_read_only(r.store));
+        rig_end(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_writes_others_read),     cmocka_unit_test(a_reader_takes_over),
-        cmocka_unit_test(not_of_another_store),       cmocka_unit_test(reading_only_writes_nothing),
-        cmocka_unit_test(reading_while_pieces_leave), cmocka_unit_test(threads_share_a_store),
+        cmocka_unit_test(a_directory_that_is_removed), cmocka_unit_test(one_writes_others_read),
+        cmocka_unit_test(a_reader_takes_over),         cmocka_unit_test(not_of_another_store),
+        cmocka_unit_test(reading_only_writes_nothing), cmocka_unit_test(reading_while_pieces_leave),
+        cmocka_unit_test(threads_share_a_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
