@@ -715,6 +715,20 @@ def compressed_bytes(w):
     return {"weight": (codes - 128).to(torch.int8), "weight_scale": scale}, exact
 
 
+def mxfp4(w, key):
+    """Experts' matrices [experts][n_in][n_out] of gpt-oss, with a power of two for each 32 weights of a column."""
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    w = w.transpose(1, 2)
+    groups = w.reshape(*w.shape[:2], -1, 32)
+    exponent = torch.ceil(torch.log2(groups.abs().amax(dim=-1).clamp(min=1e-12) / 6))
+    scaled = groups / 2 ** exponent[..., None]
+    index = (scaled.abs()[..., None] - values).abs().argmin(dim=-1)
+    codes = (index + 8 * (scaled < 0)).to(torch.uint8)
+    exact = values[index] * torch.where(scaled < 0, -1, 1) * 2 ** exponent[..., None]
+    return {key + "_blocks": (codes[..., ::2] | codes[..., 1::2] << 4).contiguous(),
+            key + "_scales": (exponent + 127).to(torch.uint8)}, exact.reshape(w.shape).transpose(1, 2).contiguous()
+
+
 def fp8_config(block):
     return dict(quant_method="fp8", activation_scheme="dynamic" if block else "static", weight_block_size=block,
                 modules_to_not_convert=["lm_head"])
@@ -743,6 +757,7 @@ QUANTISED = {
     "olmoe-int4": (lambda w: compressed(w, 32, True),
                    compressed_config("pack-quantized", num_bits=4, type="int", strategy="group", group_size=32, symmetric=True)),
     "qwen2-int8": (compressed_bytes, compressed_config("int-quantized", num_bits=8, type="int", strategy="channel", symmetric=True)),
+    "gpt-oss-mxfp4": (mxfp4, dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"])),
 }
 
 
@@ -761,7 +776,11 @@ def write_quantised(folder, name):
     stored, plain = {}, {}
     for key, w in load_file(path).items():
         plain[key] = w.float()
-        is_matrix = w.dim() == 2 and ".layers." in key and key.endswith("_proj.weight") and "visual" not in key and "vision" not in key
+        if w.dim() == 3 and quantise is mxfp4:
+            tensors, plain[key] = quantise(w.float(), key)
+            stored.update(tensors)
+            continue
+        is_matrix = quantise is not mxfp4 and w.dim() == 2 and ".layers." in key and key.endswith("_proj.weight") and "visual" not in key and "vision" not in key
         if not is_matrix:
             stored[key] = w
             continue
@@ -844,7 +863,7 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer") else
+                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "gpt-oss-mxfp4", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer") else
                                name.startswith(("gemma2", "gemma4")) and p_name == "model.embed_tokens.weight")
                     p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:
@@ -853,6 +872,8 @@ def main(out, first_seed=1000, only=()):
                         p.mul_(0.2)  # scores have no scale
                 else:
                     p.add_(0.1 * torch.randn_like(p))
+        if name == "gpt-oss-mxfp4":  # rounding must not choose other experts
+            model.config.num_experts_per_tok = model.config.num_local_experts
         model.tie_weights()
         folder = os.path.join(out, name)
         os.makedirs(os.path.join(folder, "golden"), exist_ok=True)
@@ -862,7 +883,7 @@ def main(out, first_seed=1000, only=()):
                                             attn_implementation="eager").eval()
         if exact != folder:
             shutil.rmtree(exact)
-        if name not in ("qwen3", "gpt-oss"):
+        if name not in ("qwen3", "gpt-oss", "gpt-oss-mxfp4"):
             published_rope_keys(os.path.join(folder, "config.json"))
         generator = torch.Generator().manual_seed(first_seed + 500 + seed)
         tokens = torch.randint(3, VOCAB, (1, PROMPT), generator=generator)

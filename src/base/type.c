@@ -34,6 +34,7 @@ static const ig_type_info types[] = {
     [IG_TYPE_Q1_0] = {"Q1_0", 128, 18, true},
     [IG_TYPE_Q2_0] = {"Q2_0", 64, 18, true},
     [IG_TYPE_F8_E4M3] = {"F8_E4M3", 1, 1, true},
+    [IG_TYPE_U8] = {"U8", 1, 1, false},
     /* such tensors can be listed, not computed with */
     [9] = {"Q8_1", 32, 36, false},
     [15] = {"Q8_K", 256, 292, false},

@@ -42,7 +42,8 @@ typedef enum ig_type {
     IG_TYPE_NVFP4 = 40,
     IG_TYPE_Q1_0 = 41,
     IG_TYPE_Q2_0 = 42,
-    IG_TYPE_F8_E4M3 = 63, /* not GGUF's: behind all numbers that it has */
+    IG_TYPE_U8 = 62, /* these are not GGUF's: behind all numbers that it has */
+    IG_TYPE_F8_E4M3 = 63,
     IG_TYPE_COUNT,
 } ig_type;
 

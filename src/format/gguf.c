@@ -151,7 +151,7 @@ static ig_status read_tensor_type(parser *p, ig_tensor *t, const ig_type_info **
     ig_status s = read_u32(p, &type, "tensor type");
     if (s) return s;
     *info = ig_type_get(type);
-    if (*info && type != IG_TYPE_F8_E4M3) {
+    if (*info && type < IG_TYPE_U8) {
         t->type = (ig_type)type;
         return IG_OK;
     }

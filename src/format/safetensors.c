@@ -63,16 +63,17 @@ static char *join_path(const char *directory, const char *name, const char *end)
 
 static ig_status read_dtype(ig_tensor *t, const json_t *info, const char *path, const char *name, ig_error *err) {
     static const ig_type types[] = {IG_TYPE_F32, IG_TYPE_F16, IG_TYPE_BF16, IG_TYPE_F8_E4M3,
-                                    IG_TYPE_I8,  IG_TYPE_I32, IG_TYPE_I64};
+                                    IG_TYPE_I8,  IG_TYPE_U8,  IG_TYPE_I32,  IG_TYPE_I64};
     const char *dtype = json_string_value(json_object_get(info, "dtype"));
     if (!dtype) return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'dtype' is missing or no string", path, name);
     for (size_t i = 0; i < IG_COUNT(types); i++) {
         t->type = types[i];
         if (strcmp(dtype, ig_type_get(t->type)->name) == 0) return IG_OK;
     }
-    return ig_fail(err, IG_E_UNSUPPORTED,
-                   "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16, BF16, F8_E4M3, I8, I32 and I64",
-                   path, name, dtype);
+    return ig_fail(
+        err, IG_E_UNSUPPORTED,
+        "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16, BF16, F8_E4M3, I8, U8, I32 and I64", path,
+        name, dtype);
 }
 
 static ig_status read_shape(ig_tensor *t, const json_t *info, const char *path, const char *name, ig_error *err) {

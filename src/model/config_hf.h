@@ -90,6 +90,7 @@ void ig_hf_read_dots1(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_ernie4_5_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_exaone_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_glm4_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_gpt_oss(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_hunyuan_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_hy_v3(ig_hf_reader *r, ig_config *c);

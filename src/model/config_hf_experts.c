@@ -205,6 +205,27 @@ void ig_hf_refuse_order(ig_hf_reader *r, ig_config *c) {
                         c->architecture);
 }
 
+/* Every other layer has a window, from the first on. Its experts' matrices have other shapes where these are not
+ * quantised. */
+void ig_hf_read_gpt_oss(ig_hf_reader *r, ig_config *c) {
+    if (!ig_hf_get(r->root, "quantization_config")) {
+        r->status =
+            ig_fail(r->err, IG_E_UNSUPPORTED,
+                    "%s: 'model_type' 'gpt_oss' is supported with weights in MXFP4 or as a GGUF file only", r->path);
+        return;
+    }
+    c->activation = IG_SWIGLU_OAI;
+    c->has_sink_scores = true;
+    c->n_kv_heads = 8;
+    c->head_dim = 64;
+    c->norm_eps = 1e-5f;
+    c->rope_theta = 150000;
+    ig_hf_read_llama(r, c);
+    ig_hf_read_local_layers(r, c, 2, 128, IG_ROPE_MAIN, IG_ROPE_MAIN);
+    ig_hf_read_experts(r, c, "intermediate_size", 4);
+    if (ig_hf_number(r, r->root, "swiglu_limit", 7) != 7) ig_hf_refuse(r, "swiglu_limit", "not 7");
+}
+
 void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_granite(r, c);
     ig_hf_read_experts(r, c, "intermediate_size", 2);

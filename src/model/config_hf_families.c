@@ -411,7 +411,7 @@ static const ig_hf_family families[] = {
      {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"},
      NULL},
     {"glm4_moe_lite", ig_hf_read_glm4_moe_lite, {"num_experts", "num_local_experts"}, NULL},
-    {"gpt_oss", ig_hf_refuse_order, {"num_local_experts", "quantization_config"}, NULL},
+    {"gpt_oss", ig_hf_read_gpt_oss, {"num_local_experts"}, NULL},
     {"granite",
      ig_hf_read_granite,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"},

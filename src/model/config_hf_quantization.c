@@ -79,7 +79,8 @@ void ig_hf_read_quantization(ig_hf_reader *r, ig_config *c) {
         read_groups(r, c, q);
     else if (is_awq || is_gptq)
         check_bits(r, q, is_awq);
-    else if (!r->status && (strcmp(method, "modelopt") != 0 || strcmp(algorithm, "FP8") != 0))
+    else if (!r->status && strcmp(method, "mxfp4") != 0 &&
+             (strcmp(method, "modelopt") != 0 || strcmp(algorithm, "FP8") != 0))
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
                             "%s: 'quantization_config': weights as '%.40s'%s%.40s makes them are not supported, only "
                             "FP8, AWQ, GPTQ and compressed-tensors",

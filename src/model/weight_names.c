@@ -49,6 +49,7 @@ static const ig_weight_names gguf_names = {
     .qkv = "blk.%d.attn_qkv",
     .gate_up = "blk.%d.ffn_up",
     .expert_suffix = ".weight",
+    .expert_bias = ".bias",
     .shared_share = "blk.%d.ffn_gate_inp_shexp",
     .router = "blk.%d.ffn_gate_inp",
     .expert_gate = "blk.%d.ffn_gate_exps",
@@ -110,6 +111,7 @@ static const ig_weight_names hf_names = {
     .qkv = "layers.%d.self_attn.qkv_proj",
     .gate_up = "layers.%d.mlp.gate_up_proj",
     .expert_suffix = ".weight",
+    .expert_bias = ".bias",
     .shared_share = "layers.%d.mlp.shared_expert_gate",
     .router = "layers.%d.mlp.gate",
     .expert_gate = "layers.%d.mlp.experts.%d.gate_proj",
@@ -180,6 +182,14 @@ static void name_gemma4(ig_weight_names *n) {
 static void name_glm4(ig_weight_names *n) {
     n->attn_norm_after = "layers.%d.post_self_attn_layernorm";
     n->ffn_norm_after = "layers.%d.post_mlp_layernorm";
+}
+
+static void name_gpt_oss(ig_weight_names *n) {
+    n->router = "layers.%d.mlp.router";
+    n->expert_gate_up = "layers.%d.mlp.experts.gate_up_proj";
+    n->expert_down = "layers.%d.mlp.experts.down_proj";
+    n->expert_suffix = "";
+    n->expert_bias = "_bias";
 }
 
 static void name_granitemoe(ig_weight_names *n) {
@@ -310,6 +320,7 @@ static const struct {
     {"gemma4_text", name_gemma4},
     {"gemma4_unified_text", name_gemma4},
     {"glm4", name_glm4},
+    {"gpt_oss", name_gpt_oss},
     {"granitemoe", name_granitemoe},
     {"granitemoehybrid", name_granite4},
     {"hunyuan_v1_dense", name_hunyuan},

@@ -27,6 +27,7 @@ typedef struct ig_weight_names {
     /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
     const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
     const char *expert_suffix; /* ".weight" */
+    const char *expert_bias;   /* ".bias", of all experts' */
     const char *router_bias;   /* with its suffix */
     const char *shared_gate, *shared_up, *shared_down;
     const char *shared_share; /* of the one that says how much of these counts */

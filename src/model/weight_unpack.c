@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights in 4 or 8 whole bits: see weight_unpack.h. All of them are found and checked first, then one block of memory
- * is taken, and then they are written to it, tile by tile. A weight is (code - zero) times the scale of its group;
- * groups are neighbours in a row. Three orders are known: AWQ:  qweight [n_in][n_out / 8] words, qzeros [groups][n_out
- * / 8], scales [groups][n_out]; GPTQ: qweight [n_in / 8][n_out] words, qzeros and scales alike, and g_idx [n_in], the
- * groups of columns; compressed-tensors: weight_packed [n_out][n_in / 8] words, weight_zero_point [n_out / 8][groups]
- * or none, weight_scale [n_out][groups], weight_shape; or weight [n_out][n_in] bytes with a sign. With 8 bits a word
- * holds 4 codes.
+ * Weights that are packed: see weight_unpack.h. All of them are found and checked first, then one block of memory is
+ * taken, and then they are written to it, tile by tile. A weight in whole numbers is (code - zero) times the scale of
+ * its group; groups are neighbours in a row.
  */
 #define _GNU_SOURCE
 #include "model/weight_unpack.h"
@@ -24,13 +20,23 @@
 
 enum { ROWS = 8, BLOCK = 32 /* of a tile */, TASK_ROWS = 64, AWQ_BITS = 4 };
 
-typedef enum code_order { OF_AWQ, OF_GPTQ, OF_ROWS, OF_BYTES } code_order;
+/* Where codes lie; words have 32 bits, eight codes of 4 or four of 8. */
+typedef enum code_order {
+    OF_AWQ,   /* qweight [n_in][words of rows], qzeros [groups][words of rows], scales [groups][n_out] */
+    OF_GPTQ,  /* qweight [words of columns][n_out], qzeros and scales alike, g_idx [n_in]: the group of each column */
+    OF_ROWS,  /* compressed-tensors: weight_packed [n_out][words of columns], weight_scale [n_out][groups],
+                 weight_zero_point [words of rows][groups] or none, weight_shape */
+    OF_BYTES, /* weight [n_out][n_in] with a sign, and weight_scale */
+    OF_PAIRS, /* gpt-oss, floats of 4 bits: gate_up_proj_blocks [experts][n_out][n_in / 32][16], whose rows are of gate
+                 and up in turn, down_proj_blocks, and _scales [experts][n_out][n_in / 32], exponents */
+} code_order;
 
 typedef struct packed {
     const ig_tensor *codes, *scales, *zeros; /* zeros == NULL: all are in the middle */
     code_order order;
     int bits, n_out, n_in, group, zero_offset;
     int64_t scale_row, scale_column; /* how far the next one is */
+    int n_mixed; /* rows of a matrix, of which every other one belongs to its second half; 0: they are in order */
     ig_tensor made;
 } packed;
 
@@ -103,23 +109,49 @@ static inline void read_bytes(uint8_t codes[ROWS][BLOCK], const packed *p, int r
     }
 }
 
+/* Row y of what is made. */
+static int row_of(const packed *p, int y) {
+    int half = p->n_mixed / 2, in_matrix = half ? y % p->n_mixed : 0;
+    return half ? y - in_matrix + in_matrix % half * 2 + in_matrix / half : y;
+}
+
+static inline void read_pairs(uint8_t codes[ROWS][BLOCK], const packed *p, int row, int n, int column) {
+    for (int r = 0; r < n; r++) {
+        size_t at = ((size_t)row_of(p, row + r) * (size_t)p->n_in + (size_t)column) / 2;
+        const uint8_t *from = (const uint8_t *)p->codes->data + at;
+        for (int i = 0; i < BLOCK; i++) codes[r][i] = from[i / 2] >> (i % 2 * 4) & 15;
+    }
+}
+
 static void read_codes(uint8_t codes[ROWS][BLOCK], const packed *p, int row, int n, int column) {
     if (p->order == OF_AWQ)
         read_awq(codes, p, row, column);
     else if (p->order == OF_BYTES)
         read_bytes(codes, p, row, n, column);
+    else if (p->order == OF_PAIRS)
+        read_pairs(codes, p, row, n, column);
     else if (p->bits == 4)
         read_words(codes, p, row, n, column, 4);
     else
         read_words(codes, p, row, n, column, 8);
 }
 
-/* A block of the type that it becomes. */
-static void write_block(uint8_t *to, const packed *p, const uint8_t codes[BLOCK], float scale, int zero) {
-    const uint16_t halves[] = {ig_f32_f16(scale), ig_f32_f16(-scale * (float)zero)};
-    const size_t n = p->made.type == IG_TYPE_Q4_1 ? sizeof halves : sizeof *halves;
+/* What a block of a row begins with in the type that it becomes: scales. Returns the bytes. */
+static size_t write_scales(uint8_t *to, const packed *p, int row, int column) {
+    int g = column / p->group;
+    if (p->order == OF_PAIRS) {
+        *to = ((const uint8_t *)p->scales->data)[(size_t)row_of(p, row) * (size_t)(p->n_in / BLOCK) + (size_t)g];
+        return 1;
+    }
+    float scale = scale_of(p, row, g);
+    const uint16_t halves[] = {ig_f32_f16(scale), ig_f32_f16(-scale * (float)zero_of(p, row, g))};
+    size_t n = p->made.type == IG_TYPE_Q4_1 ? sizeof halves : sizeof *halves;
     memcpy(to, halves, n);
-    to += n;
+    return n;
+}
+
+static void write_block(uint8_t *to, const packed *p, const uint8_t codes[BLOCK], int row, int column) {
+    to += write_scales(to, p, row, column);
     for (int i = 0; i < BLOCK && p->bits == 8; i++) to[i] = codes[i] ^ 0x80u;
     for (int i = 0; i < BLOCK / 2 && p->bits == 4; i++) to[i] = (uint8_t)(codes[i] | codes[i + BLOCK / 2] << 4);
 }
@@ -135,10 +167,8 @@ static void write_rows(void *arg, int task, int thread) {
         uint8_t *to = (uint8_t *)(uintptr_t)p->made.data + (size_t)row * row_bytes;
         for (int i = 0; i < p->n_in; i += BLOCK, to += block_bytes) {
             uint8_t codes[ROWS][BLOCK];
-            int g = i / p->group;
             read_codes(codes, p, row, n, i);
-            for (int r = 0; r < n; r++)
-                write_block(to + (size_t)r * row_bytes, p, codes[r], scale_of(p, row + r, g), zero_of(p, row + r, g));
+            for (int r = 0; r < n; r++) write_block(to + (size_t)r * row_bytes, p, codes[r], row + r, i);
         }
     }
 }
@@ -210,29 +240,36 @@ static void check_numbers(unpacker *u, packed *p) {
     p->made.type = p->bits == 8 ? IG_TYPE_Q8_0 : are_in_middle ? IG_TYPE_Q4_0 : IG_TYPE_Q4_1;
 }
 
-/* A matrix with codes, scales and zeros of these sizes; n: of the name's end, instead of which it gets ".weight". */
-static void add(unpacker *u, packed p, size_t n, const ig_tensor *groups) {
+/* What becomes n_matrices of one shape, or (0) one without a dimension for their number; its name has another end
+ * instead of one of n bytes. */
+static void put(unpacker *u, packed p, size_t n, const char *end, int n_matrices) {
+    char *name = NULL;
+    if (u->status) return;
+    if (asprintf(&name, "%.*s%s", (int)(strlen(p.codes->name) - n), p.codes->name, end) < 0) {
+        u->status = ig_fail_memory(u->err, "tensor name", n);
+        return;
+    }
+    p.made.name = name;
+    p.made.n_dims = n_matrices ? 3 : 2;
+    p.made.dims[0] = (uint64_t)p.n_in;
+    p.made.dims[1] = (uint64_t)(p.n_out / ig_max_int(n_matrices, 1));
+    p.made.dims[2] = (uint64_t)ig_max_int(n_matrices, 1);
+    p.made.dims[3] = 1;
+    p.made.n_bytes = (size_t)p.n_out * ig_type_row_bytes(ig_type_get((uint32_t)p.made.type), (size_t)p.n_in);
+    u->n_bytes += ig_round_up(p.made.n_bytes, IG_ALIGN);
+    u->is_gone[p.codes - ig_safetensors_tensor_at(u->s, 0)] = true;
+    u->all[u->n++] = p;
+}
+
+/* A matrix of whole numbers with codes, scales and zeros of these sizes. */
+static void add(unpacker *u, packed p, size_t n_end, const ig_tensor *groups) {
     if (!u->status && p.n_in % BLOCK)
         fail_at(u, p.codes, "has rows of no multiple of 32 weights, which is not supported");
     if (!u->status && (p.group < BLOCK || p.group % BLOCK))
         fail_at(u, p.codes, "has groups of no multiple of 32 weights, which is not supported");
     check_groups(u, &p, groups);
     if (!u->status) check_numbers(u, &p);
-    if (u->status) return;
-    char *name = NULL;
-    if (asprintf(&name, "%.*s.weight", (int)(strlen(p.codes->name) - n), p.codes->name) < 0) {
-        u->status = ig_fail_memory(u->err, "tensor name", n);
-        return;
-    }
-    p.made.name = name;
-    p.made.n_dims = 2;
-    p.made.dims[0] = (uint64_t)p.n_in;
-    p.made.dims[1] = (uint64_t)p.n_out;
-    p.made.dims[2] = p.made.dims[3] = 1;
-    p.made.n_bytes = (size_t)p.n_out * ig_type_row_bytes(ig_type_get((uint32_t)p.made.type), (size_t)p.n_in);
-    u->n_bytes += ig_round_up(p.made.n_bytes, IG_ALIGN);
-    u->is_gone[p.codes - ig_safetensors_tensor_at(u->s, 0)] = true;
-    u->all[u->n++] = p;
+    put(u, p, n_end, ".weight", 0);
 }
 
 /* AWQ's and GPTQ's tell themselves and their bits by their shapes. */
@@ -315,6 +352,30 @@ static void add_bytes(unpacker *u, const ig_tensor *t, size_t n_end) {
         add(u, p, n_end, NULL);
 }
 
+static bool ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), n = strlen(end);
+    return length > n && strcmp(name + length - n, end) == 0;
+}
+
+/* Floats of 4 bits, of all experts. */
+static void add_floats(unpacker *u, const ig_tensor *t, size_t n_end) {
+    const ig_tensor *scales = take_beside(u, t, n_end, "_scales", true);
+    const uint64_t *d = t->dims;
+    packed p = {.codes = t, .scales = scales, .order = OF_PAIRS, .bits = 4, .group = BLOCK};
+    if (u->status) return;
+    if (t->n_dims != 4 || d[0] != BLOCK / 2 || d[1] > INT_MAX / BLOCK || d[2] > INT_MAX / d[3] ||
+        scales->type != IG_TYPE_U8 || scales->n_dims != 3 || memcmp(scales->dims, d + 1, 3 * sizeof *d) != 0) {
+        fail_at(u, t, "and its scales do not have the shapes of MXFP4's");
+        return;
+    }
+    p.n_in = (int)d[1] * BLOCK;
+    p.n_out = (int)(d[2] * d[3]);
+    if (ends_with(t->name, "gate_up_proj_blocks")) p.n_mixed = (int)d[2];
+    if (p.n_mixed % 2) fail_at(u, t, "has an odd number of rows");
+    p.made.type = IG_TYPE_MXFP4;
+    put(u, p, n_end, "", (int)d[3]);
+}
+
 static void find_all(unpacker *u) {
     static const struct {
         const char *end;
@@ -322,13 +383,12 @@ static void find_all(unpacker *u) {
         void (*add)(unpacker *u, const ig_tensor *t, size_t n_end);
     } forms[] = {{".qweight", IG_TYPE_I32, add_quantized},
                  {".weight_packed", IG_TYPE_I32, add_compressed},
-                 {".weight", IG_TYPE_I8, add_bytes}};
+                 {".weight", IG_TYPE_I8, add_bytes},
+                 {"_blocks", IG_TYPE_U8, add_floats}};
     for (size_t i = 0; i < ig_safetensors_n_tensors(u->s); i++)
         for (size_t k = 0; k < IG_COUNT(forms) && !u->status; k++) {
             const ig_tensor *t = ig_safetensors_tensor_at(u->s, i);
-            size_t length = strlen(t->name), n = strlen(forms[k].end);
-            if (t->type == forms[k].type && length > n && strcmp(t->name + length - n, forms[k].end) == 0)
-                forms[k].add(u, t, n);
+            if (t->type == forms[k].type && ends_with(t->name, forms[k].end)) forms[k].add(u, t, strlen(forms[k].end));
         }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights that Hugging Face directories hold as whole numbers of 4 or 8 bits, as AWQ, GPTQ and compressed-tensors write
- * them, become tensors of types that GGUF files have too, which kernels know: the same numbers in another order, in
- * memory.
+ * them, or as gpt-oss' in MXFP4, become tensors of types that GGUF files have too, which kernels know: the same numbers
+ * in another order, in memory.
  */
 #ifndef IG_MODEL_WEIGHT_UNPACK_H
 #define IG_MODEL_WEIGHT_UNPACK_H

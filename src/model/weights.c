@@ -86,8 +86,21 @@ static const float *bind_expert_factors(ig_binder *b, const char *part, int laye
 
 /* Of all experts' matrices of this name, where files have them one below the other: in all layers, or none. */
 static const float *bind_expert_biases(ig_binder *b, const char *part, int layer, int n_out) {
-    if (!part || !ig_bind_find(b, ig_bind_name(b, part, 0, ".bias").text)) return NULL;
-    return ig_bind_vectors(b, ig_bind_name(b, part, layer, ".bias").text, 2, b->c->n_experts, n_out, true);
+    const char *end = b->names.expert_bias;
+    if (!part || strstr(strstr(part, "%d") + 1, "%d") || !ig_bind_find(b, ig_bind_name(b, part, 0, end).text))
+        return NULL;
+    return ig_bind_vectors(b, ig_bind_name(b, part, layer, end).text, 2, b->c->n_experts, n_out, true);
+}
+
+/* Of matrices with rows of gate and up, whose biases take turns in files: all experts' of gate, then those of up. */
+static const float *bind_mixed_biases(ig_binder *b, int layer, const float **up) {
+    const char *part = b->names.expert_gate_up, *end = b->names.expert_bias;
+    if (!part || !ig_bind_find(b, ig_bind_name(b, part, 0, end).text)) return NULL;
+    size_t n = (size_t)b->c->n_experts * (size_t)b->c->d_ff;
+    const uint64_t dims[] = {2 * (uint64_t)b->c->d_ff, (uint64_t)b->c->n_experts};
+    const float *gate = ig_bind_floats(b, ig_bind_name(b, part, layer, end).text, 2, dims, n, 2, true, true);
+    *up = gate ? gate + n : NULL;
+    return gate;
 }
 
 /* What adapters add to all experts' matrices of this name, where files have them one below the other. */
@@ -101,8 +114,9 @@ static void bind_beside_experts(ig_binder *b, ig_ffn *experts, int layer) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
     const char *both = n->expert_gate_up, *gate = both ? both : n->expert_gate, *up = both ? both : n->expert_up;
-    const float *gate_bias = bind_expert_biases(b, n->expert_gate, layer, c->d_ff);
-    const float *up_bias = bind_expert_biases(b, n->expert_up, layer, c->d_ff);
+    const float *up_bias = both ? NULL : bind_expert_biases(b, n->expert_up, layer, c->d_ff);
+    const float *gate_bias =
+        both ? bind_mixed_biases(b, layer, &up_bias) : bind_expert_biases(b, n->expert_gate, layer, c->d_ff);
     const float *down_bias = bind_expert_biases(b, n->expert_down, layer, c->d_model);
     const float *gate_factor = bind_expert_factors(b, gate, layer), *up_factor = bind_expert_factors(b, up, layer),
                 *down_factor = bind_expert_factors(b, n->expert_down, layer);

@@ -38,7 +38,7 @@ typedef struct golden {
 } golden;
 
 static double tolerance_of(const golden *g) {
-    static const char *const ends[] = {"-awq", "-gptq", "-int4", "-int8"};
+    static const char *const ends[] = {"-awq", "-gptq", "-int4", "-int8", "-mxfp4"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strstr(g->folder, ends[i])) return TOLERANCE_OF_WHOLE_NUMBERS;
     return TOLERANCE;
@@ -173,8 +173,8 @@ static void check_decode_bytes(const ig_model *model) {
         if (strstr(t.name, "embed_tokens.weight") || strstr(t.name, "embeddings.weight") ||
             !strcmp(t.name, "token_embd.weight"))
             embedding = t.bytes;
-        if ((strstr(t.name, ".experts.") && !strstr(t.name, "_scale")) || strstr(t.name, "moe.input_linear") ||
-            strstr(t.name, "moe.output_linear") || strstr(t.name, "_exps.weight"))
+        if ((strstr(t.name, ".experts.") && !strstr(t.name, "_scale") && !strstr(t.name, "_bias")) ||
+            strstr(t.name, "moe.input_linear") || strstr(t.name, "moe.output_linear") || strstr(t.name, "_exps.weight"))
             experts += t.bytes;
         has_head |= !strcmp(t.name, "lm_head.weight") || !strcmp(t.name, "output.weight");
     }
@@ -374,6 +374,7 @@ int main(void) {
         MODEL("phi3-fp8"),
         MODEL("ministral3-fp8"),
         MODEL("deepseek3-fp8"),
+        MODEL("gpt-oss-mxfp4"),
         MODEL("qwen3-awq"),
         MODEL("smollm3-gptq"),
         MODEL("phi3-int4"),

@@ -176,6 +176,49 @@ static void numbers_are_kept(void **state) {
     }
 }
 
+/* Floats of 4 bits of two experts: rows of one tensor take turns, those of the other do not. */
+static void experts_are_kept(void **state) {
+    enum { EXPERTS = 2, EXPERT_ROWS = 6, N = EXPERTS * EXPERT_ROWS, CODES = N * COLS / 2, SCALES = N * COLS / 32 };
+    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    static const struct {
+        const char *header, *name;
+        bool is_mixed;
+    } cases[] = {
+        {"{" T("e.gate_up_proj_blocks", "U8", "[2,6,4,16]", "[0,768]") "," T("e.gate_up_proj_scales", "U8", "[2,6,4]",
+                                                                             "[768,816]") "}",
+         "e.gate_up_proj", true},
+        {"{" T("e.down_proj_blocks", "U8", "[2,6,4,16]", "[0,768]") "," T("e.down_proj_scales", "U8", "[2,6,4]",
+                                                                          "[768,816]") "}",
+         "e.down_proj", false},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        size_t n;
+        ig_safetensors *s;
+        ig_error err = {0};
+        uint8_t *bytes = tiny_safetensors(cases[c].header, CODES + SCALES, &n), *data = bytes + n - CODES - SCALES;
+        for (int i = 0; i < CODES; i++) data[i] = (uint8_t)(i * 37 + i / 7);
+        for (int i = 0; i < SCALES; i++) data[CODES + i] = (uint8_t)(100 + i);
+        if (ig_safetensors_open_memory(&s, bytes, n, "tiny", &err)) fail_msg("%s", err.text);
+        if (ig_weights_unpack(s, device, 0, &(ig_loading){0}, &err)) fail_msg("%s", err.text);
+        const ig_tensor *t = ig_safetensors_tensor(s, cases[c].name);
+        assert_non_null(t);
+        assert_int_equal(t->type, IG_TYPE_MXFP4);
+        assert_true(t->n_dims == 3 && t->dims[0] == COLS && t->dims[1] == EXPERT_ROWS && t->dims[2] == EXPERTS);
+        float w[N * COLS];
+        ig_kernels_get(IG_CPU_SCALAR)->dequantize[t->type](w, t->data, N * COLS);
+        for (int k = 0; k < N * COLS; k++) {
+            int y = k / COLS, x = k % COLS, in_expert = y % EXPERT_ROWS, half = EXPERT_ROWS / 2;
+            if (cases[c].is_mixed) y += in_expert % half * 2 + in_expert / half - in_expert;
+            int code = data[(y * COLS + x) / 2] >> (x % 2 * 4) & 15;
+            float wanted = ldexpf(values[code], 100 + (y * COLS + x) / 32 - 127);
+            if (w[k] != wanted) fail_msg("%s: weight %d is %g, must be %g", t->name, k, (double)w[k], (double)wanted);
+        }
+        ig_safetensors_close(s);
+        free(bytes);
+    }
+}
+
 /* What unpack() says of a form whose data has been changed at some byte, in an int32. */
 static ig_status unpack_changed(const form *f, size_t at, int32_t value, ig_error *err) {
     size_t n;
@@ -277,6 +320,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_kept),
+        cmocka_unit_test(experts_are_kept),
         cmocka_unit_test(refuses_what_does_not_fit),
         cmocka_unit_test(survives_changed_headers),
         cmocka_unit_test(survives_failing_allocations),
