@@ -156,13 +156,16 @@ static bool has_room_for_panels(ig_model *m) {
     return false;
 }
 
-/* What is left over of the files leaves memory again, where they are copied. */
-static void forget_unused(const ig_model *m) {
+/* What is left over of the files leaves memory again, where they are copied; its bytes. */
+static uint64_t forget_unused(const ig_model *m) {
+    uint64_t n_bytes = 0;
     for (size_t i = 0; i < ig_model_count_tensors(m); i++) {
         const ig_tensor *t = ig_model_tensor_at(m, i);
         if (m->weights.is_used[i]) continue;
         ig_file_forget(t->data, t->n_bytes);
+        n_bytes += t->n_bytes;
     }
+    return n_bytes;
 }
 
 /* Its own name, or a directory's or file's. */
@@ -223,7 +226,7 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     }
     if (s) return s;
     const ig_config *c = &m->config;
-    bool is_copied = copy || (m->st && ig_safetensors_is_replaced(m->st));
+    bool is_unpacked = m->st && ig_safetensors_is_replaced(m->st), is_copied = copy || is_unpacked;
     if (c->head_dim % 8)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: head dimension %d is not a multiple of 8", m->path, c->head_dim);
     int few = c->local_kv_heads && c->local_kv_heads < c->n_kv_heads ? c->local_kv_heads : c->n_kv_heads;
@@ -246,11 +249,11 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     m->identity = ig_model_identity_of(m);
     if (is_copied) {
         if (!m->ctx->device->ops->is_plan) ig_model_hash_weights(m->copied_hash, m);
-        forget_unused(m);
-        m->copied_bytes = m->weights.stored_bytes;
+        uint64_t unused = forget_unused(m);
+        m->copied_bytes = is_unpacked ? m->weights.stored_bytes : copy->done - unused;
     }
     if (!m->ctx->device->ops->is_host) return open_lane(m, o, is_copied, err);
-    if (o->weights_ram && is_copied && !copy)
+    if (o->weights_ram && is_unpacked)
         return ig_fail(
             err, IG_E_UNSUPPORTED,
             "%s: weights as AWQ, GPTQ and others pack them are unpacked to memory when they are opened: they "
