@@ -6,7 +6,9 @@
 #ifndef IG_FORMAT_NAMES_H
 #define IG_FORMAT_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 typedef struct ig_name {
     const char *text; /* NUL-terminated, borrowed */
@@ -17,5 +19,11 @@ typedef struct ig_name {
 const char *ig_names_sort(ig_name *names, size_t n);
 /* The entry of sorted names, NULL if absent. */
 const ig_name *ig_names_find(const ig_name *names, size_t n, const char *text);
+
+/* Whether there is such an end, and something before it. */
+static inline bool ig_name_ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), n = strlen(end);
+    return length > n && strcmp(name + length - n, end) == 0;
+}
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/block_scales.h"
 #include "base/error.h"
 #include "format/json.h"
+#include "format/names.h"
 #include "model/config_hf.h"
 
 /* Rows and columns of blocks, a list of two; null: there are none. */
@@ -59,19 +60,14 @@ static void check_bits(ig_hf_reader *r, const json_t *quantization, bool is_awq)
                     "%s: 'quantization_config': 'version' '%.40s' is not supported, only 'gemm'", r->path, version);
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), n = strlen(end);
-    return length >= n && strcmp(text + length - n, end) == 0;
-}
-
 void ig_hf_read_quantization(ig_hf_reader *r, ig_config *c) {
     const json_t *q = ig_hf_get(r->root, "quantization_config");
     if (!q || r->status) return;
     const char *method = ig_hf_text(r, q, "quant_method", ""), *algorithm = ig_hf_text(r, q, "quant_algo", ""),
                *format = ig_hf_text(r, q, "checkpoint_format", ""), *order = ig_hf_text(r, q, "packing_format", "");
     bool is_auto_round = strcmp(method, "auto-round") == 0,
-         is_awq = strcmp(method, "awq") == 0 || (is_auto_round && ends_with(order, "awq")),
-         is_gptq = strcmp(method, "gptq") == 0 || (is_auto_round && ends_with(order, "gptq"));
+         is_awq = strcmp(method, "awq") == 0 || (is_auto_round && ig_name_ends_with(order, "awq")),
+         is_gptq = strcmp(method, "gptq") == 0 || (is_auto_round && ig_name_ends_with(order, "gptq"));
     if (json_object_size(ig_hf_get(q, "transform_config"))) ig_hf_refuse(r, "transform_config", "set");
     if (strcmp(method, "fp8") == 0)
         read_blocks(r, c, q, "weight_block_size");

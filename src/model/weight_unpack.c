@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "format/names.h"
 
 enum { ROWS = 8, BLOCK = 32 /* of a tile */, TASK_ROWS = 64, AWQ_BITS = 4 };
 
@@ -352,11 +353,6 @@ static void add_bytes(unpacker *u, const ig_tensor *t, size_t n_end) {
         add(u, p, n_end, NULL);
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t length = strlen(name), n = strlen(end);
-    return length > n && strcmp(name + length - n, end) == 0;
-}
-
 /* Floats of 4 bits, of all experts. */
 static void add_floats(unpacker *u, const ig_tensor *t, size_t n_end) {
     const ig_tensor *scales = take_beside(u, t, n_end, "_scales", true);
@@ -370,7 +366,7 @@ static void add_floats(unpacker *u, const ig_tensor *t, size_t n_end) {
     }
     p.n_in = (int)d[1] * BLOCK;
     p.n_out = (int)(d[2] * d[3]);
-    if (ends_with(t->name, "gate_up_proj_blocks")) p.n_mixed = (int)d[2];
+    if (ig_name_ends_with(t->name, "gate_up_proj_blocks")) p.n_mixed = (int)d[2];
     if (p.n_mixed % 2) fail_at(u, t, "has an odd number of rows");
     p.made.type = IG_TYPE_MXFP4;
     put(u, p, n_end, "", (int)d[3]);
@@ -388,7 +384,8 @@ static void find_all(unpacker *u) {
     for (size_t i = 0; i < ig_safetensors_n_tensors(u->s); i++)
         for (size_t k = 0; k < IG_COUNT(forms) && !u->status; k++) {
             const ig_tensor *t = ig_safetensors_tensor_at(u->s, i);
-            if (t->type == forms[k].type && ends_with(t->name, forms[k].end)) forms[k].add(u, t, strlen(forms[k].end));
+            if (t->type == forms[k].type && ig_name_ends_with(t->name, forms[k].end))
+                forms[k].add(u, t, strlen(forms[k].end));
         }
 }
 

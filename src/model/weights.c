@@ -14,6 +14,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "format/names.h"
 #include "kernel/kernel.h"
 #include "model/weight_binder.h"
 
@@ -468,17 +469,12 @@ static bool is_left_of_sharing(const ig_binder *b, const ig_tensor *t) {
     return false;
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t length = strlen(name), n = strlen(end);
-    return length > n && strcmp(name + length - n, end) == 0;
-}
-
 /* What activations, keys and values are to be divided by where they are in 4 or 8 bits, too. */
 static bool is_of_activations(const char *name) {
     static const char *const ends[] = {".input_scale", ".output_scale", ".activation_scale",
                                        ".q_scale",     ".k_scale",      ".v_scale"};
     for (size_t i = 0; i < IG_COUNT(ends); i++)
-        if (ends_with(name, ends[i])) return true;
+        if (ig_name_ends_with(name, ends[i])) return true;
     return false;
 }
 
@@ -492,11 +488,11 @@ static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
         layer < n + b->c->n_layers_left_out)
         return true;
     if (is_left_of_sharing(b, t)) return true;
-    if (b->g) return ends_with(t->name, ".input_scale");
+    if (b->g) return ig_name_ends_with(t->name, ".input_scale");
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
     if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
-    if (ends_with(t->name, ".rotary_emb.inv_freq") || is_of_activations(t->name)) return true;
+    if (ig_name_ends_with(t->name, ".rotary_emb.inv_freq") || is_of_activations(t->name)) return true;
     return b->w->is_tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&
            t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
 }
