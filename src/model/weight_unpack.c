@@ -34,6 +34,8 @@ typedef enum code_order {
 
 typedef struct packed {
     const ig_tensor *codes, *scales, *zeros; /* zeros == NULL: all are in the middle */
+    const ig_tensor *groups;                 /* [n_in] int32; NULL: columns lie in groups one behind the other */
+    bool is_rounded; /* no type has such groups or zeros: weights become Q8_0 with scales of their own */
     code_order order;
     int bits, n_out, n_in, group, zero_offset;
     int64_t scale_row, scale_column; /* how far the next one is */
@@ -151,7 +153,26 @@ static size_t write_scales(uint8_t *to, const packed *p, int row, int column) {
     return n;
 }
 
+/* A block of Q8_0 of weights that no other one may have. */
+static void write_rounded(uint8_t *to, const packed *p, const uint8_t codes[BLOCK], int row, int column) {
+    float w[BLOCK], most = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        int g = p->groups ? (int)word_at(p->groups, (size_t)(column + i)) : (column + i) / p->group;
+        w[i] = (float)(codes[i] - zero_of(p, row, g)) * scale_of(p, row, g);
+        most = fmaxf(most, fabsf(w[i]));
+    }
+    uint16_t half = ig_f32_f16(most / 127);
+    float scale = ig_f16_f32(half);
+    memcpy(to, &half, sizeof half);
+    for (int i = 0; i < BLOCK; i++)
+        to[sizeof half + (size_t)i] = (uint8_t)(int8_t)(scale > 0 ? fmaxf(-127, fminf(rintf(w[i] / scale), 127)) : 0);
+}
+
 static void write_block(uint8_t *to, const packed *p, const uint8_t codes[BLOCK], int row, int column) {
+    if (p->is_rounded) {
+        write_rounded(to, p, codes, row, column);
+        return;
+    }
     to += write_scales(to, p, row, column);
     for (int i = 0; i < BLOCK && p->bits == 8; i++) to[i] = codes[i] ^ 0x80u;
     for (int i = 0; i < BLOCK / 2 && p->bits == 4; i++) to[i] = (uint8_t)(codes[i] | codes[i + BLOCK / 2] << 4);
@@ -206,22 +227,22 @@ static bool is_float(const ig_tensor *t) {
     return t->type == IG_TYPE_F32 || t->type == IG_TYPE_F16 || t->type == IG_TYPE_BF16;
 }
 
-/* Columns lie in groups one behind the other, if the tensor of their groups says nothing else; numbers below 0 say
- * nothing. */
-static void check_groups(unpacker *u, const packed *p, const ig_tensor *groups) {
+/* Whose columns are in which group, unless these lie one behind the other; then numbers below 0 say nothing. */
+static void set_groups(unpacker *u, packed *p, const ig_tensor *groups) {
+    bool are_in_order = true, are_known = true;
     if (!groups || u->status) return;
     if (groups->type != IG_TYPE_I32 || groups->n_dims != 1 || groups->dims[0] != (uint64_t)p->n_in) {
         fail_at(u, groups, "does not have a number for each column");
         return;
     }
-    for (int i = 0; i < p->n_in && !u->status; i++) {
+    for (int i = 0; i < p->n_in; i++) {
         int32_t g = (int32_t)word_at(groups, (size_t)i);
-        if (g < 0 || g == i / p->group) continue;
-        u->status = ig_fail(u->err, IG_E_UNSUPPORTED,
-                            "%s: tensor '%.120s': groups that are not in the order of columns ('desc_act', or "
-                            "'actorder' by groups) are not supported",
-                            ig_safetensors_path(u->s), groups->name);
+        are_in_order = are_in_order && (g < 0 || g == i / p->group);
+        are_known = are_known && g >= 0 && g < p->n_in / p->group;
     }
+    if (are_in_order) return;
+    if (!are_known) fail_at(u, groups, "holds numbers that are not those of groups");
+    p->groups = groups;
 }
 
 /* All scales must be such that 16-bit floats hold them. */
@@ -230,15 +251,14 @@ static void check_numbers(unpacker *u, packed *p) {
     for (int row = 0; row < p->n_out && !u->status; row++)
         for (int g = 0; g < p->n_in / p->group; g++) {
             int zero = zero_of(p, row, g);
-            if (!(fabsf(scale_of(p, row, g)) * 16 < 65504)) {
+            if (!(fabsf(scale_of(p, row, g)) * 512 < 65504)) {
                 fail_at(u, p->scales, "holds a scale that 16-bit floats do not");
                 return;
             }
             are_in_middle = are_in_middle && zero == middle(p);
         }
-    if (p->bits == 8 && !are_in_middle)
-        fail_at(u, p->codes, "has 8 bits and zeros that are not in the middle, which is not supported");
-    p->made.type = p->bits == 8 ? IG_TYPE_Q8_0 : are_in_middle ? IG_TYPE_Q4_0 : IG_TYPE_Q4_1;
+    p->is_rounded = p->groups || p->group % BLOCK || (p->bits == 8 && !are_in_middle);
+    p->made.type = p->is_rounded || p->bits == 8 ? IG_TYPE_Q8_0 : are_in_middle ? IG_TYPE_Q4_0 : IG_TYPE_Q4_1;
 }
 
 /* What becomes n_matrices of one shape, or (0) one without a dimension for their number; its name has another end
@@ -266,9 +286,7 @@ static void put(unpacker *u, packed p, size_t n, const char *end, int n_matrices
 static void add(unpacker *u, packed p, size_t n_end, const ig_tensor *groups) {
     if (!u->status && p.n_in % BLOCK)
         fail_at(u, p.codes, "has rows of no multiple of 32 weights, which is not supported");
-    if (!u->status && (p.group < BLOCK || p.group % BLOCK))
-        fail_at(u, p.codes, "has groups of no multiple of 32 weights, which is not supported");
-    check_groups(u, &p, groups);
+    set_groups(u, &p, groups);
     if (!u->status) check_numbers(u, &p);
     put(u, p, n_end, ".weight", 0);
 }
