@@ -729,6 +729,20 @@ def mxfp4(w, key):
             key + "_scales": (exponent + 127).to(torch.uint8)}, exact.reshape(w.shape).transpose(1, 2).contiguous()
 
 
+def nvfp4(w):
+    """Pairs of a row's neighbours, with a scale in FP8 for each 16, and one for all of a matrix."""
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    groups = w.reshape(w.shape[0], -1, 16)
+    whole = 448 * 6 / w.abs().max()
+    scale = (groups.abs().amax(dim=-1) / 6 * whole).to(torch.float8_e4m3fn)
+    scaled = groups / (scale.float() / whole).clamp(min=1e-12)[..., None]
+    index = (scaled.abs()[..., None] - values).abs().argmin(dim=-1)
+    codes = (index + 8 * (scaled < 0)).to(torch.uint8).reshape(w.shape)
+    exact = values[index] * torch.where(scaled < 0, -1, 1) * (scale.float() / whole)[..., None]
+    return {"weight_packed": (codes[:, ::2] | codes[:, 1::2] << 4).contiguous(), "weight_scale": scale,
+            "weight_global_scale": whole.reshape(1), "input_global_scale": torch.tensor([1.0])}, exact.reshape(w.shape)
+
+
 def fp8_config(block):
     return dict(quant_method="fp8", activation_scheme="dynamic" if block else "static", weight_block_size=block,
                 modules_to_not_convert=["lm_head"])
@@ -758,6 +772,8 @@ QUANTISED = {
                    compressed_config("pack-quantized", num_bits=4, type="int", strategy="group", group_size=32, symmetric=True)),
     "qwen2-int8": (compressed_bytes, compressed_config("int-quantized", num_bits=8, type="int", strategy="channel", symmetric=True)),
     "gpt-oss-mxfp4": (mxfp4, dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"])),
+    "qwen3-nvfp4": (nvfp4, compressed_config("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group",
+                                             group_size=16, symmetric=True)),
 }
 
 

@@ -27,7 +27,7 @@ static void read_blocks(ig_hf_reader *r, ig_config *c, const json_t *object, con
     }
 }
 
-/* "compressed-tensors": every group of layers must be in FP8, or in whole numbers of 4 or 8 bits. */
+/* "compressed-tensors": every group of layers must be in FP8, NVFP4, or whole numbers of 4 or 8 bits. */
 static void read_groups(ig_hf_reader *r, ig_config *c, const json_t *quantization) {
     const json_t *groups = ig_hf_get(quantization, "config_groups"), *group;
     const char *key;
@@ -36,11 +36,13 @@ static void read_groups(ig_hf_reader *r, ig_config *c, const json_t *quantizatio
         if (!weights) continue; /* of activations alone */
         int bits = ig_hf_int(r, weights, "num_bits", 64, IG_HF_ABSENT);
         const char *type = ig_hf_text(r, weights, "type", "");
-        bool is_known = strcmp(type, "float") == 0 ? bits == 8 : strcmp(type, "int") == 0 && (bits == 4 || bits == 8);
+        bool is_float = strcmp(type, "float") == 0, is_int = strcmp(type, "int") == 0;
+        bool is_nvfp4 = is_float && bits == 4 && ig_hf_int(r, weights, "group_size", IG_MAX_WIDTH, 0) == 16;
+        bool is_known = is_nvfp4 || ((is_float || is_int) && bits == 8) || (is_int && bits == 4);
         if (!r->status && !is_known)
             r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
                                 "%s: 'config_groups': weights of %d bits of type '%.20s' are not supported, only of "
-                                "'float' with 8 and of 'int' with 4 or 8",
+                                "'float' with 8, or with 4 in groups of 16, and of 'int' with 4 or 8",
                                 r->path, bits == IG_HF_ABSENT ? 0 : bits, type);
         read_blocks(r, c, weights, "block_structure");
     }
@@ -76,10 +78,10 @@ void ig_hf_read_quantization(ig_hf_reader *r, ig_config *c) {
     else if (is_awq || is_gptq)
         check_bits(r, q, is_awq);
     else if (!r->status && strcmp(method, "mxfp4") != 0 &&
-             (strcmp(method, "modelopt") != 0 || strcmp(algorithm, "FP8") != 0))
+             (strcmp(method, "modelopt") != 0 || (strcmp(algorithm, "FP8") != 0 && strcmp(algorithm, "NVFP4") != 0)))
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
                             "%s: 'quantization_config': weights as '%.40s'%s%.40s makes them are not supported, only "
-                            "FP8, AWQ, GPTQ and compressed-tensors",
+                            "FP8, NVFP4, AWQ, GPTQ and compressed-tensors",
                             r->path, method, *algorithm ? " by " : "", algorithm);
     /* The first form of GPTQ's files has zeros less 1. */
     c->zero_offset = is_gptq && strcmp(format, "gptq_v2") != 0;

@@ -192,7 +192,7 @@ const float *ig_bind_factors(ig_binder *b, const char *name, int n) {
     static const char weight[] = ".weight";
     size_t length = strlen(name), stem = length - (sizeof weight - 1);
     ig_tensor_name factors;
-    if (!b->g || length < sizeof weight || strcmp(name + stem, weight) != 0) return NULL;
+    if (length < sizeof weight || strcmp(name + stem, weight) != 0) return NULL;
     snprintf(factors.text, sizeof factors.text, "%.*s.scale", (int)stem, name);
     return ig_bind_vector(b, factors.text, n, false);
 }

@@ -49,8 +49,8 @@ const float *ig_bind_part_vector(ig_binder *b, const char *part, int layer, cons
 ig_matrix ig_bind_first(ig_binder *b, const char *name, int n_dims, int n, int n_out, int n_in);
 /* A matrix of which rows are read: no bias, no factor, and not in FP8. */
 ig_matrix ig_bind_table(ig_binder *b, const char *name, int n_out, int n_in);
-/* What the n matrices of this name are to be multiplied by, if the file says so: GGUF files with weights in NVFP4 have
- * a tensor "....scale" for "....weight". */
+/* What the n matrices of this name are to be multiplied by, if there is a tensor "....scale" for "....weight", as
+ * with weights in NVFP4. */
 const float *ig_bind_factors(ig_binder *b, const char *name, int n);
 /* What adapters add to products with the n matrices of this name, an element for each; NULL: nothing. */
 const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n_out, int n_in);

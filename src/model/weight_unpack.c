@@ -30,6 +30,10 @@ typedef enum code_order {
     OF_BYTES, /* weight [n_out][n_in] with a sign, and weight_scale */
     OF_PAIRS, /* gpt-oss, floats of 4 bits: gate_up_proj_blocks [experts][n_out][n_in / 32][16], whose rows are of gate
                  and up in turn, down_proj_blocks, and _scales [experts][n_out][n_in / 32], exponents */
+    OF_SIXTEENS, /* NVFP4: weight_packed [n_out][n_in / 2] pairs, weight_scale [n_out][n_in / 16] in FP8 and
+                    weight_global_scale, which divides; modelopt: weight, weight_scale, weight_scale_2, which multiplies
+                  */
+    OF_FACTOR,   /* the latter, for all of a matrix */
 } code_order;
 
 typedef struct packed {
@@ -39,6 +43,7 @@ typedef struct packed {
     code_order order;
     int bits, n_out, n_in, group, zero_offset;
     int64_t scale_row, scale_column; /* how far the next one is */
+    float factor;                    /* OF_FACTOR */
     int n_mixed; /* rows of a matrix, of which every other one belongs to its second half; 0: they are in order */
     ig_tensor made;
 } packed;
@@ -178,12 +183,31 @@ static void write_block(uint8_t *to, const packed *p, const uint8_t codes[BLOCK]
     for (int i = 0; i < BLOCK / 2 && p->bits == 4; i++) to[i] = (uint8_t)(codes[i] | codes[i + BLOCK / 2] << 4);
 }
 
+/* Blocks of 64 with four scales in front. */
+static void write_sixteens(uint8_t *to, const packed *p, int row) {
+    const size_t n_in = (size_t)p->n_in, y = (size_t)row;
+    const uint8_t *codes = (const uint8_t *)p->codes->data + y * n_in / 2,
+                  *scales = (const uint8_t *)p->scales->data + y * n_in / 16;
+    for (size_t i = 0; i < n_in; i += 16, codes += 8) {
+        uint8_t *block = to + i / 64 * 36, *pairs = block + 4 + i % 64 / 2;
+        block[i % 64 / 16] = *scales++;
+        for (int k = 0; k < 8; k++) {
+            int shift = k % 2 * 4;
+            pairs[k] = (uint8_t)((codes[k / 2] >> shift & 15) | (codes[k / 2 + 4] >> shift & 15) << 4);
+        }
+    }
+}
+
 static void write_rows(void *arg, int task, int thread) {
     const packed *p = arg;
     const size_t block_bytes = (size_t)ig_type_get((uint32_t)p->made.type)->block_bytes,
                  row_bytes = (size_t)(p->n_in / BLOCK) * block_bytes;
     int end = ig_min_int(p->n_out, (task + 1) * TASK_ROWS);
     (void)thread;
+    if (p->order == OF_FACTOR) memcpy((void *)(uintptr_t)p->made.data, &p->factor, sizeof p->factor);
+    for (int row = task * TASK_ROWS; row < end && p->order == OF_SIXTEENS; row++)
+        write_sixteens((uint8_t *)(uintptr_t)p->made.data + (size_t)row * (size_t)(p->n_in / 64) * 36, p, row);
+    if (p->order == OF_FACTOR || p->order == OF_SIXTEENS) return;
     for (int row = task * TASK_ROWS; row < end; row += ROWS) {
         int n = ig_min_int(end - row, ROWS);
         uint8_t *to = (uint8_t *)(uintptr_t)p->made.data + (size_t)row * row_bytes;
@@ -271,7 +295,7 @@ static void put(unpacker *u, packed p, size_t n, const char *end, int n_matrices
         return;
     }
     p.made.name = name;
-    p.made.n_dims = n_matrices ? 3 : 2;
+    p.made.n_dims = n_matrices ? 3 : p.order == OF_FACTOR ? 1 : 2;
     p.made.dims[0] = (uint64_t)p.n_in;
     p.made.dims[1] = (uint64_t)(p.n_out / ig_max_int(n_matrices, 1));
     p.made.dims[2] = (uint64_t)ig_max_int(n_matrices, 1);
@@ -390,15 +414,47 @@ static void add_floats(unpacker *u, const ig_tensor *t, size_t n_end) {
     put(u, p, n_end, "", (int)d[3]);
 }
 
+/* The number of a tensor of one; 0: it is none. */
+static float number_of(const ig_tensor *t) {
+    float x = t && t->type == IG_TYPE_F32 && t->n_bytes == sizeof x ? ig_bits_f32(word_at(t, 0)) : 0;
+    return isfinite(x) && x > 0 ? x : 0;
+}
+
+/* Scales have no sign, and all are numbers. */
+static bool are_scales(const ig_tensor *t) {
+    const uint8_t *code = t->data;
+    for (size_t i = 0; i < t->n_bytes; i++)
+        if (code[i] >= IG_F8_NAN) return false;
+    return true;
+}
+
+static void add_sixteens(unpacker *u, const ig_tensor *t, size_t n_end) {
+    const ig_tensor *divisor = take_beside(u, t, n_end, ".weight_global_scale", false);
+    packed p = {.codes = t, .order = OF_SIXTEENS}, f = {.codes = t, .order = OF_FACTOR, .n_in = 1, .n_out = 1};
+    p.scales = take_beside(u, t, n_end, ".weight_scale", true);
+    float whole = number_of(divisor ? divisor : take_beside(u, t, n_end, ".weight_scale_2", true));
+    if (u->status) return;
+    if (t->n_dims != 2 || t->dims[0] > INT_MAX / 2 || t->dims[0] % 32 || t->dims[1] > INT_MAX || !(whole > 0) ||
+        !is_matrix(p.scales, IG_TYPE_F8_E4M3, (int64_t)t->dims[1], (int64_t)t->dims[0] / 8) || !are_scales(p.scales)) {
+        fail_at(u, t, "and its scales are not those of NVFP4, in rows of a multiple of 64");
+        return;
+    }
+    p.n_in = 2 * (int)t->dims[0], p.n_out = (int)t->dims[1];
+    p.made.type = IG_TYPE_NVFP4;
+    put(u, p, n_end, ".weight", 0);
+    f.factor = divisor ? 1 / whole : whole;
+    f.made.type = IG_TYPE_F32;
+    put(u, f, n_end, ".scale", 0);
+}
+
 static void find_all(unpacker *u) {
     static const struct {
         const char *end;
         ig_type type;
         void (*add)(unpacker *u, const ig_tensor *t, size_t n_end);
-    } forms[] = {{".qweight", IG_TYPE_I32, add_quantized},
-                 {".weight_packed", IG_TYPE_I32, add_compressed},
-                 {".weight", IG_TYPE_I8, add_bytes},
-                 {"_blocks", IG_TYPE_U8, add_floats}};
+    } forms[] = {{".qweight", IG_TYPE_I32, add_quantized}, {".weight_packed", IG_TYPE_I32, add_compressed},
+                 {".weight", IG_TYPE_I8, add_bytes},       {".weight_packed", IG_TYPE_U8, add_sixteens},
+                 {".weight", IG_TYPE_U8, add_sixteens},    {"_blocks", IG_TYPE_U8, add_floats}};
     for (size_t i = 0; i < ig_safetensors_n_tensors(u->s); i++)
         for (size_t k = 0; k < IG_COUNT(forms) && !u->status; k++) {
             const ig_tensor *t = ig_safetensors_tensor_at(u->s, i);

@@ -471,8 +471,9 @@ static bool is_left_of_sharing(const ig_binder *b, const ig_tensor *t) {
 
 /* What activations, keys and values are to be divided by where they are in 4 or 8 bits, too. */
 static bool is_of_activations(const char *name) {
-    static const char *const ends[] = {".input_scale", ".output_scale", ".activation_scale",
-                                       ".q_scale",     ".k_scale",      ".v_scale"};
+    static const char *const ends[] = {
+        ".input_scale", ".input_global_scale", ".output_scale", ".activation_scale", ".q_scale", ".k_scale",
+        ".v_scale"};
     for (size_t i = 0; i < IG_COUNT(ends); i++)
         if (ig_name_ends_with(name, ends[i])) return true;
     return false;

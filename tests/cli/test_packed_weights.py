@@ -8,7 +8,7 @@ import pytest
 from conftest import TINY_MODELS, one_line
 
 MODELS = {"qwen3-awq": "Q4_1", "smollm3-gptq": "Q4_0", "phi3-int4": "Q4_1", "olmoe-int4": "Q4_0", "qwen2-int8": "Q8_0",
-          "gpt-oss-mxfp4": "MXFP4"}
+          "gpt-oss-mxfp4": "MXFP4", "qwen3-nvfp4": "NVFP4"}
 TOKENS = os.path.join(TINY_MODELS, "qwen3-awq", "golden/tokens.i32")
 
 

@@ -38,7 +38,7 @@ typedef struct golden {
 } golden;
 
 static double tolerance_of(const golden *g) {
-    static const char *const ends[] = {"-awq", "-gptq", "-int4", "-int8", "-mxfp4"};
+    static const char *const ends[] = {"-awq", "-gptq", "-int4", "-int8", "-mxfp4", "-nvfp4"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strstr(g->folder, ends[i])) return TOLERANCE_OF_WHOLE_NUMBERS;
     return TOLERANCE;
@@ -376,6 +376,7 @@ int main(void) {
         MODEL("deepseek3-fp8"),
         MODEL("gpt-oss-mxfp4"),
         MODEL("qwen3-awq"),
+        MODEL("qwen3-nvfp4"),
         MODEL("smollm3-gptq"),
         MODEL("phi3-int4"),
         MODEL("olmoe-int4"),

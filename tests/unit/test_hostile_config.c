@@ -67,7 +67,7 @@ static const struct {
     {"llama", "quantization_config", "{}", IG_E_UNSUPPORTED, "'quantization_config'"},
     {"llama", "quantization_config", "7", IG_E_UNSUPPORTED, "'quantization_config'"},
     {"llama", "quantization_config", "{\"quant_method\":8}", IG_E_FORMAT, "'quant_method' must be a string"},
-    {"llama", "quantization_config", "{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}", IG_E_UNSUPPORTED,
+    {"llama", "quantization_config", "{\"quant_method\":\"modelopt\",\"quant_algo\":\"W4A16_AWQ\"}", IG_E_UNSUPPORTED,
      "'quantization_config'"},
     {"llama", "quantization_config", FP8("8"), IG_E_FORMAT, "'weight_block_size' must be"},
     {"llama", "quantization_config", FP8("[128]"), IG_E_FORMAT, "'weight_block_size' must be"},

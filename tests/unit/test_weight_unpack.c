@@ -189,10 +189,53 @@ static void numbers_are_kept(void **state) {
     }
 }
 
+static const float small_floats[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+/* Floats of 4 bits with scales of 8 for each 16, and a factor of all, which divides or multiplies. */
+static void sixteens_are_kept(void **state) {
+    enum { N = 4, CODES = N * COLS / 2, SCALES = N * COLS / 16, ALL_BYTES = CODES + SCALES + 4 };
+    static const char *const headers[] = {
+        "{" T("a.weight_packed", "U8", "[4,64]", "[0,256]") "," T(
+            "a.weight_scale", "F8_E4M3", "[4,8]", "[256,288]") "," T("a.weight_global_scale", "F32", "[1]",
+                                                                     "[288,292]") "}",
+        "{" T("a.weight", "U8", "[4,64]", "[0,256]") "," T("a.weight_scale", "F8_E4M3", "[4,8]", "[256,288]") "," T(
+            "a.weight_scale_2", "F32", "[]", "[288,292]") "}"};
+    (void)state;
+    for (int is_factor = 0; is_factor < 2; is_factor++)
+        for (int fault = 0; fault < 3; fault++) {
+            size_t n;
+            ig_safetensors *s;
+            ig_error err = {0};
+            uint8_t *bytes = tiny_safetensors(headers[is_factor], ALL_BYTES, &n), *data = bytes + n - ALL_BYTES;
+            for (int i = 0; i < CODES; i++) data[i] = (uint8_t)(i * 37 + i / 7);
+            for (int i = 0; i < SCALES; i++) data[CODES + i] = (uint8_t)(3 * i);
+            if (fault == 1) data[CODES + 5] = 0x81; /* a scale below 0 */
+            memcpy(data + CODES + SCALES, &(float){fault == 2 ? 0 : is_factor ? 0.25f : 4}, 4);
+            if (ig_safetensors_open_memory(&s, bytes, n, "tiny", &err)) fail_msg("%s", err.text);
+            ig_status status = ig_weights_unpack(s, device, 0, &(ig_loading){0}, &err);
+            assert_int_equal(status, fault ? IG_E_FORMAT : IG_OK);
+            if (fault) assert_non_null(strstr(err.text, "and its scales are not those of NVFP4"));
+            const ig_tensor *t = ig_safetensors_tensor(s, "a.weight"), *scale = ig_safetensors_tensor(s, "a.scale");
+            float w[N * COLS];
+            if (!fault) {
+                assert_non_null(scale);
+                assert_int_equal(scale->n_dims, 1);
+                assert_true(*(const float *)scale->data == 0.25f);
+                assert_int_equal(t->type, IG_TYPE_NVFP4);
+                ig_kernels_get(IG_CPU_SCALAR)->dequantize[t->type](w, t->data, N * COLS);
+            }
+            for (int k = 0; !fault && k < N * COLS; k++) {
+                float wanted = small_floats[data[k / 2] >> (k % 2 * 4) & 15] * ig_f8_f32(data[CODES + k / 16]);
+                if (w[k] != wanted) fail_msg("weight %d is %g, must be %g", k, (double)w[k], (double)wanted);
+            }
+            ig_safetensors_close(s);
+            free(bytes);
+        }
+}
+
 /* Floats of 4 bits of two experts: rows of one tensor take turns, those of the other do not. */
 static void experts_are_kept(void **state) {
     enum { EXPERTS = 2, EXPERT_ROWS = 6, N = EXPERTS * EXPERT_ROWS, CODES = N * COLS / 2, SCALES = N * COLS / 32 };
-    static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     static const struct {
         const char *header, *name;
         bool is_mixed;
@@ -224,7 +267,7 @@ static void experts_are_kept(void **state) {
             int y = k / COLS, x = k % COLS, in_expert = y % EXPERT_ROWS, half = EXPERT_ROWS / 2;
             if (cases[c].is_mixed) y += in_expert % half * 2 + in_expert / half - in_expert;
             int code = data[(y * COLS + x) / 2] >> (x % 2 * 4) & 15;
-            float wanted = ldexpf(values[code], 100 + (y * COLS + x) / 32 - 127);
+            float wanted = ldexpf(small_floats[code], 100 + (y * COLS + x) / 32 - 127);
             if (w[k] != wanted) fail_msg("%s: weight %d is %g, must be %g", t->name, k, (double)w[k], (double)wanted);
         }
         ig_safetensors_close(s);
@@ -331,11 +374,9 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_kept),
-        cmocka_unit_test(experts_are_kept),
-        cmocka_unit_test(refuses_what_does_not_fit),
-        cmocka_unit_test(survives_changed_headers),
-        cmocka_unit_test(survives_failing_allocations),
+        cmocka_unit_test(numbers_are_kept),         cmocka_unit_test(sixteens_are_kept),
+        cmocka_unit_test(experts_are_kept),         cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(survives_changed_headers), cmocka_unit_test(survives_failing_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
