@@ -183,7 +183,17 @@ static void write_block(uint8_t *to, const packed *p, const uint8_t codes[BLOCK]
     for (int i = 0; i < BLOCK / 2 && p->bits == 4; i++) to[i] = (uint8_t)(codes[i] | codes[i + BLOCK / 2] << 4);
 }
 
-/* Blocks of 64 with four scales in front. */
+/* n rows, at most ROWS, tile by tile. */
+static void write_tiles(uint8_t *to, const packed *p, int row, int n, size_t row_bytes) {
+    size_t block_bytes = (size_t)ig_type_get((uint32_t)p->made.type)->block_bytes;
+    for (int i = 0; i < p->n_in; i += BLOCK, to += block_bytes) {
+        uint8_t codes[ROWS][BLOCK];
+        read_codes(codes, p, row, n, i);
+        for (int r = 0; r < n; r++) write_block(to + (size_t)r * row_bytes, p, codes[r], row + r, i);
+    }
+}
+
+/* A row of NVFP4: blocks of 64 with four scales in front. */
 static void write_sixteens(uint8_t *to, const packed *p, int row) {
     const size_t n_in = (size_t)p->n_in, y = (size_t)row;
     const uint8_t *codes = (const uint8_t *)p->codes->data + y * n_in / 2,
@@ -200,22 +210,18 @@ static void write_sixteens(uint8_t *to, const packed *p, int row) {
 
 static void write_rows(void *arg, int task, int thread) {
     const packed *p = arg;
-    const size_t block_bytes = (size_t)ig_type_get((uint32_t)p->made.type)->block_bytes,
-                 row_bytes = (size_t)(p->n_in / BLOCK) * block_bytes;
+    const size_t row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)p->made.type), (size_t)p->n_in);
     int end = ig_min_int(p->n_out, (task + 1) * TASK_ROWS);
     (void)thread;
-    if (p->order == OF_FACTOR) memcpy((void *)(uintptr_t)p->made.data, &p->factor, sizeof p->factor);
-    for (int row = task * TASK_ROWS; row < end && p->order == OF_SIXTEENS; row++)
-        write_sixteens((uint8_t *)(uintptr_t)p->made.data + (size_t)row * (size_t)(p->n_in / 64) * 36, p, row);
-    if (p->order == OF_FACTOR || p->order == OF_SIXTEENS) return;
-    for (int row = task * TASK_ROWS; row < end; row += ROWS) {
-        int n = ig_min_int(end - row, ROWS);
+    for (int row = task * TASK_ROWS, n; row < end; row += n) {
         uint8_t *to = (uint8_t *)(uintptr_t)p->made.data + (size_t)row * row_bytes;
-        for (int i = 0; i < p->n_in; i += BLOCK, to += block_bytes) {
-            uint8_t codes[ROWS][BLOCK];
-            read_codes(codes, p, row, n, i);
-            for (int r = 0; r < n; r++) write_block(to + (size_t)r * row_bytes, p, codes[r], row + r, i);
-        }
+        n = p->order == OF_SIXTEENS || p->order == OF_FACTOR ? 1 : ig_min_int(end - row, ROWS);
+        if (p->order == OF_FACTOR)
+            memcpy(to, &p->factor, sizeof p->factor);
+        else if (p->order == OF_SIXTEENS)
+            write_sixteens(to, p, row);
+        else
+            write_tiles(to, p, row, n, row_bytes);
     }
 }
 
