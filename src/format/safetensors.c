@@ -12,7 +12,6 @@
 #include "base/buffer.h"
 #include "base/compiler.h"
 #include "base/error.h"
-#include "base/memory.h"
 #include "format/extent.h"
 #include "format/json.h"
 #include "format/names.h"
@@ -38,7 +37,6 @@ struct ig_safetensors {
     ig_tensor *tensors;
     ig_name *names; /* [n_tensors], sorted */
     void *replaced; /* where tensors lie that took the place of the files' */
-    size_t replaced_bytes;
 };
 
 static char *copy_text(const char *text) {
@@ -395,7 +393,7 @@ void ig_safetensors_close(ig_safetensors *s) {
         free(s->shards[i].path);
     }
     for (size_t i = 0; i < s->n_tensors; i++) free((char *)(uintptr_t)s->tensors[i].name);
-    if (s->replaced) ig_pages_release(s->replaced, s->replaced_bytes);
+    free(s->replaced);
     free(s->shards);
     free(s->tensors);
     free(s->names);
@@ -404,10 +402,9 @@ void ig_safetensors_close(ig_safetensors *s) {
 }
 
 ig_status ig_safetensors_replace(ig_safetensors *s, const bool *is_gone, const ig_tensor *tensors, size_t n,
-                                 void *memory, size_t n_bytes, ig_error *err) {
+                                 void *memory, ig_error *err) {
     size_t n_kept = 0;
     s->replaced = memory;
-    s->replaced_bytes = n_bytes;
     for (size_t i = 0; i < s->n_tensors; i++) {
         if (is_gone[i])
             free((char *)(uintptr_t)s->tensors[i].name);

@@ -25,10 +25,10 @@ const ig_tensor *ig_safetensors_tensor_at(const ig_safetensors *s, size_t i);
 const ig_tensor *ig_safetensors_tensor(const ig_safetensors *s, const char *name); /* NULL: absent */
 const char *ig_safetensors_path(const ig_safetensors *s);                          /* the directory as given */
 size_t ig_safetensors_n_files(const ig_safetensors *s);
-/* Takes tensors away, and adds n others, whose names (malloc) and memory (ig_pages_reserve) become the reader's even if
- * that fails. */
+/* Takes tensors away, and adds n others, whose names and memory (both malloc) become the reader's even if that fails.
+ */
 ig_status ig_safetensors_replace(ig_safetensors *s, const bool *is_gone, const ig_tensor *tensors, size_t n,
-                                 void *memory, size_t n_bytes, ig_error *err);
+                                 void *memory, ig_error *err);
 /* Whether it has any such tensors. */
 bool ig_safetensors_is_replaced(const ig_safetensors *s);
 const ig_file *ig_safetensors_file(const ig_safetensors *s, size_t i, const char **path);

@@ -224,6 +224,7 @@ void ig_hf_read_gpt_oss(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_local_layers(r, c, 2, 128, IG_ROPE_MAIN, IG_ROPE_MAIN);
     ig_hf_read_experts(r, c, "intermediate_size", 4);
     if (ig_hf_number(r, r->root, "swiglu_limit", 7) != 7) ig_hf_refuse(r, "swiglu_limit", "not 7");
+    if (ig_hf_number(r, r->root, "swiglu_alpha", 1.702) != 1.702) ig_hf_refuse(r, "swiglu_alpha", "not 1.702");
 }
 
 void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c) {

@@ -2,17 +2,16 @@
  *
  * Weights that are packed: see weight_unpack.h. All of them are found and checked first, then one block of memory is
  * taken, and then they are written to it, tile by tile. A weight in whole numbers is (code - zero) times the scale of
- * its group; groups are neighbours in a row.
+ * its group; groups are neighbours in a row, mostly.
  */
-#define _GNU_SOURCE
 #include "model/weight_unpack.h"
 
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/half.h"
@@ -30,10 +29,9 @@ typedef enum code_order {
     OF_BYTES, /* weight [n_out][n_in] with a sign, and weight_scale */
     OF_PAIRS, /* gpt-oss, floats of 4 bits: gate_up_proj_blocks [experts][n_out][n_in / 32][16], whose rows are of gate
                  and up in turn, down_proj_blocks, and _scales [experts][n_out][n_in / 32], exponents */
-    OF_SIXTEENS, /* NVFP4: weight_packed [n_out][n_in / 2] pairs, weight_scale [n_out][n_in / 16] in FP8 and
-                    weight_global_scale, which divides; modelopt: weight, weight_scale, weight_scale_2, which multiplies
-                  */
-    OF_FACTOR,   /* the latter, for all of a matrix */
+    OF_SIXTEENS, /* NVFP4: weight_packed (modelopt: weight) [n_out][n_in / 2] pairs, weight_scale [n_out][n_in / 16] in
+                    FP8, and for all of a matrix a divisor, weight_global_scale (modelopt: a factor, weight_scale_2) */
+    OF_FACTOR,   /* that as a tensor of its own */
 } code_order;
 
 typedef struct packed {
@@ -232,14 +230,20 @@ static void fail_at(unpacker *u, const ig_tensor *t, const char *why) {
         u->status = ig_fail(u->err, IG_E_FORMAT, "%s: tensor '%.120s' %s", ig_safetensors_path(u->s), t->name, why);
 }
 
-/* The tensor beside this one, whose name has another end instead of one of n bytes; it is gone then. NULL: absent. */
+/* The tensor's name (malloc) with another end instead of one of n bytes. NULL: no memory, which is a failure. */
+static char *name_with(unpacker *u, const ig_tensor *t, size_t n, const char *end) {
+    ig_buffer name = {0};
+    ig_buffer_format(&name, "%.*s%s", (int)(strlen(t->name) - n), t->name, end);
+    if (!name.failed) return name.data;
+    ig_buffer_close(&name);
+    if (!u->status) u->status = ig_fail_memory(u->err, "tensor name", strlen(t->name));
+    return NULL;
+}
+
+/* The tensor beside this one, of that name; it is gone then. NULL: absent. */
 static const ig_tensor *take_beside(unpacker *u, const ig_tensor *t, size_t n, const char *end, bool is_needed) {
-    char *name = NULL;
-    const ig_tensor *found = NULL;
-    if (asprintf(&name, "%.*s%s", (int)(strlen(t->name) - n), t->name, end) < 0)
-        u->status = ig_fail_memory(u->err, "tensor name", n);
-    else
-        found = ig_safetensors_tensor(u->s, name);
+    char *name = name_with(u, t, n, end);
+    const ig_tensor *found = name ? ig_safetensors_tensor(u->s, name) : NULL;
     if (found) u->is_gone[found - ig_safetensors_tensor_at(u->s, 0)] = true;
     if (!found && is_needed && !u->status)
         u->status = ig_fail(u->err, IG_E_FORMAT, "%s: tensor '%.120s' is missing, beside '%.120s'",
@@ -294,13 +298,8 @@ static void check_numbers(unpacker *u, packed *p) {
 /* What becomes n_matrices of one shape, or (0) one without a dimension for their number; its name has another end
  * instead of one of n bytes. */
 static void put(unpacker *u, packed p, size_t n, const char *end, int n_matrices) {
-    char *name = NULL;
+    if (!u->status) p.made.name = name_with(u, p.codes, n, end);
     if (u->status) return;
-    if (asprintf(&name, "%.*s%s", (int)(strlen(p.codes->name) - n), p.codes->name, end) < 0) {
-        u->status = ig_fail_memory(u->err, "tensor name", n);
-        return;
-    }
-    p.made.name = name;
     p.made.n_dims = n_matrices ? 3 : p.order == OF_FACTOR ? 1 : 2;
     p.made.dims[0] = (uint64_t)p.n_in;
     p.made.dims[1] = (uint64_t)(p.n_out / ig_max_int(n_matrices, 1));
@@ -485,8 +484,8 @@ static void unpack_all(unpacker *u, uint8_t *to, ig_loading *loading) {
 
 static ig_status replace(unpacker *u, ig_loading *loading) {
     ig_tensor *made = calloc(u->n, sizeof *made);
-    /* Pages that cost nothing before they are written. */
-    void *memory = made ? ig_pages_reserve(u->n_bytes) : NULL;
+    /* Not ig_pages_reserve(), which promises more than there is. */
+    void *memory = made ? calloc(1, u->n_bytes) : NULL;
     if (!memory) {
         free(made);
         return ig_fail_memory(u->err, "weights that are unpacked", u->n_bytes);
@@ -494,10 +493,10 @@ static ig_status replace(unpacker *u, ig_loading *loading) {
     unpack_all(u, memory, loading);
     for (size_t i = 0; i < u->n; i++) made[i] = u->all[i].made;
     if (!u->status) {
-        u->status = ig_safetensors_replace(u->s, u->is_gone, made, u->n, memory, u->n_bytes, u->err);
+        u->status = ig_safetensors_replace(u->s, u->is_gone, made, u->n, memory, u->err);
         u->n = 0; /* the names are the reader's now */
     } else {
-        ig_pages_release(memory, u->n_bytes);
+        free(memory);
     }
     free(made);
     return u->status;

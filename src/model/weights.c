@@ -88,8 +88,7 @@ static const float *bind_expert_factors(ig_binder *b, const char *part, int laye
 /* Of all experts' matrices of this name, where files have them one below the other: in all layers, or none. */
 static const float *bind_expert_biases(ig_binder *b, const char *part, int layer, int n_out) {
     const char *end = b->names.expert_bias;
-    if (!part || strstr(strstr(part, "%d") + 1, "%d") || !ig_bind_find(b, ig_bind_name(b, part, 0, end).text))
-        return NULL;
+    if (!part || !ig_bind_find(b, ig_bind_name(b, part, 0, end).text)) return NULL;
     return ig_bind_vectors(b, ig_bind_name(b, part, layer, end).text, 2, b->c->n_experts, n_out, true);
 }
 

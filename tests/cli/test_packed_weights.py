@@ -28,6 +28,19 @@ def test_shown(program, model):
 
 
 @pytest.mark.parametrize("change, wanted", [
+    ({"swiglu_limit": 5}, "'swiglu_limit'"),
+    ({"swiglu_alpha": 2}, "'swiglu_alpha'"),
+    ({"quantization_config": None}, "'gpt_oss' is supported with weights in MXFP4 or as a GGUF file only"),
+])
+def test_other_gpt_oss(program, tmp_path, change, wanted):
+    shutil.copytree(os.path.join(TINY_MODELS, "gpt-oss-mxfp4"), tmp_path / "m")
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    config.update(change)
+    (tmp_path / "m/config.json").write_text(json.dumps(config))
+    assert wanted in refusal(program, tmp_path / "m")
+
+
+@pytest.mark.parametrize("change, wanted", [
     ({"bits": 3}, "'bits' is 3, only 4 is supported"),
     ({"version": "gemv"}, "'version' 'gemv' is not supported, only 'gemm'"),
     ({"quant_method": "bitsandbytes"}, "weights as 'bitsandbytes' makes them are not supported"),
