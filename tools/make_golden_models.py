@@ -21,7 +21,7 @@ Everything is computed in float32 with eager attention from the weights as store
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501, deepseek2 of 5300, deepseek3 of
 10700, glm4-lite of 2314). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
-nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, nemotron-h-moe of 1900).
+nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, nemotron-h-moe and nemotron-h-latent of 1900).
 cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200.
 """
 import json, os, shutil, sys
@@ -334,12 +334,14 @@ def build(name):
                 torch.nn.init.normal_(x, std=0.05)
         return model, torch.bfloat16
     if name.startswith("nemotron-h"):  # layers of Mamba 2, and such as have no feed-forward part
-        has_experts = name == "nemotron-h-moe"
+        has_experts = name.endswith(("moe", "latent"))
         ffn = "moe" if has_experts else "mlp"
         kinds = ["linear_attention", ffn, "linear_attention", "full_attention", ffn, "linear_attention", ffn,
                  "full_attention", ffn]
         experts = dict(n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
                        moe_shared_expert_intermediate_size=48, routed_scaling_factor=2.5) if has_experts else {}
+        if name.endswith("latent"):  # Nemotron 3 Super
+            experts["moe_latent_size"] = 32
         cfg = NemotronHConfig(**common, hidden_size=64, intermediate_size=96, num_attention_heads=2, head_dim=32,
                               num_key_value_heads=1, max_position_embeddings=256, layers_block_type=kinds,
                               mamba_num_heads=4, mamba_head_dim=32, n_groups=2, ssm_state_size=16, **experts)
@@ -867,7 +869,7 @@ def main(out, first_seed=1000, only=()):
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
-             *QUANTISED]
+             *QUANTISED, "nemotron-h-latent"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

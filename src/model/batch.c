@@ -89,7 +89,7 @@ static ig_device_need device_need(const ig_config *c, const ig_step_need *need) 
                             ig_max_int(ig_max_int(c->d_model, c->d_embed), c->d_layer_input));
     int of_head = ig_max_int(ig_max_int(latent->key_dim, latent->kv_rank), latent->value_dim);
     of_head = (int)ig_round_up((size_t)of_head + 8, IG_HEAD_COLUMN);
-    widest = ig_max_int(widest, ig_max_int(latent->q_rank, c->n_heads * of_head));
+    widest = ig_max_int(ig_max_int(widest, c->d_expert), ig_max_int(latent->q_rank, c->n_heads * of_head));
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_rank = c->low_rank,

@@ -86,7 +86,9 @@ typedef struct ig_config {
     bool has_no_ffn[IG_MAX_LAYERS], has_numbered_parts;
     int n_parts;
     uint16_t first_part[IG_MAX_LAYERS];
-    int d_ff_shared;      /* with experts: all tokens go through one of this width as well; 0: there is none */
+    int d_expert;    /* experts read and give vectors of this width, made of the state and made one again (Nemotron 3
+                        Super); 0: d_model, they are the state's */
+    int d_ff_shared; /* with experts: all tokens go through one of this width as well; 0: there is none */
     bool is_shared_gated; /* what that gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
     /* That has norms of its own, and so have the experts and the router: each reads the state (Gemma 4). */
     bool is_shared_beside;
@@ -191,6 +193,9 @@ typedef double ig_rope_frequencies[IG_KV_DIMS / 2];
 static inline bool ig_config_norms_first(const ig_config *c) {
     return c->norm_order == IG_NORMS_BEFORE || c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_SHARED;
 }
+
+/* Of what an expert reads. */
+static inline int ig_config_expert_width(const ig_config *c) { return c->d_expert ? c->d_expert : c->d_model; }
 
 /* Of the widest feed-forward layer. */
 static inline int ig_config_widest_ff(const ig_config *c) {

@@ -318,6 +318,7 @@ static void read_nemotron_h_moe(ig_section *r, ig_config *c) {
     read_nemotron_h(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
     c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->d_expert = ig_section_count(r, "moe_latent_size", IG_MAX_WIDTH);
     ig_gguf_read_sigmoid_shares(r, c);
 }
 
@@ -460,7 +461,8 @@ static const ig_gguf_family families[] = {
     {"nemotron_h_moe",
      IG_ROPE_HALF,
      read_nemotron_h_moe,
-     {STATE_KEYS, LATER_EXPERT_KEYS, "attention.layer_norm_epsilon", "expert_shared_feed_forward_length"}},
+     {STATE_KEYS, LATER_EXPERT_KEYS, "attention.layer_norm_epsilon", "expert_shared_feed_forward_length",
+      "moe_latent_size"}},
     {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
     {"olmoe", IG_ROPE_HALF, ig_gguf_read_olmoe, {EXPERT_KEYS}},
     {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},

@@ -246,7 +246,7 @@ void ig_hf_read_nemotron_h(ig_hf_reader *r, ig_config *c) {
     c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
     if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
     if (ig_hf_count(r, "n_shared_experts", IG_MAX_EXPERTS, 1) != 1) ig_hf_refuse(r, "n_shared_experts", "other than 1");
-    if (ig_hf_get(r->root, "moe_latent_size")) ig_hf_refuse(r, "moe_latent_size", "other than null");
+    c->d_expert = ig_hf_int(r, r->root, "moe_latent_size", IG_MAX_WIDTH, 0);
 }
 
 /* Granite 4. The feed-forward layer of all tokens is called shared also where there are no experts beside it. */

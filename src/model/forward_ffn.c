@@ -39,11 +39,11 @@ static void look_up(const forward *f, float *to, const float *from, int width, c
     f->dev->ops->embed(f->dev, to, &rows, 1, list, n, false);
 }
 
-/* What an expert gives for these rows, ascending, times their shares, joins b->y. */
-static void run_expert(const forward *f, const ig_ffn *w, const float *x, const int32_t *list, const float *shares,
-                       int n_listed) {
+/* What an expert gives for these rows of x, ascending, times their shares, joins those of y. */
+static void run_expert(const forward *f, const ig_ffn *w, float *y, const float *x, const int32_t *list,
+                       const float *shares, int n_listed) {
     const ig_routes *r = &f->b->routes;
-    int d = f->c->d_model;
+    int d = w->up.n_in;
     const ig_shares shared = {r->adapter_shares, f->shares.taken};
     for (int at = 0, n; at < n_listed; at += n) {
         int row = list[at], row_end = row + count_for(f, w, row, f->n_rows);
@@ -51,17 +51,17 @@ static void run_expert(const forward *f, const ig_ffn *w, const float *x, const 
         look_up(f, r->x, x, d, list + at, n);
         if (shared.taken) look_up(f, r->adapter_shares, f->shares.of_rows, f->c->n_adapters, list + at, n);
         run_ffn(f, w, r->y, r->x, shared, row, n);
-        f->dev->ops->add_rows(f->dev, f->b->y, r->y, list + at, shares + at, n, d);
+        f->dev->ops->add_rows(f->dev, y, r->y, list + at, shares + at, n, d);
     }
 }
 
 /* The same of the n experts that a decode step's only row has chosen: they read the same x, and so share a product. */
-static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chosen, int n, const float *x) {
+static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chosen, int n, float *y, const float *x) {
     const ig_routes *r = &f->b->routes;
     const ig_matrix *in[2 * IG_MAX_EXPERTS] = {NULL};
     size_t d_ff = (size_t)f->c->d_ff;
     float *gate = r->hidden, *up = gate + (size_t)f->c->n_experts_used * d_ff, *to[2 * IG_MAX_EXPERTS] = {NULL},
-          *y = r->y;
+          *one = r->y;
     bool gated = ig_activation_is_gated(f->c->activation);
     int n_in = 0;
     for (int i = 0; i < n; i++) {
@@ -73,8 +73,8 @@ static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chos
     f->dev->ops->activate(f->dev, f->c->activation, gate, gated ? up : NULL, (size_t)n * d_ff);
     for (int i = 0; i < n; i++) {
         const ig_matrix *down = &all[chosen[i]].down;
-        f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, &f->shares, 1, true);
-        f->dev->ops->add_rows(f->dev, f->b->y, y, r->rows + i, r->shares + i, 1, f->c->d_model);
+        f->dev->ops->matmul(f->dev, &one, &down, 1, gate + (size_t)i * d_ff, &f->shares, 1, true);
+        f->dev->ops->add_rows(f->dev, y, one, r->rows + i, r->shares + i, 1, down->n_out);
     }
 }
 
@@ -96,7 +96,7 @@ static ig_status take_experts(const forward *f, const int32_t *experts, int n, i
 }
 
 /* All that have been chosen, one after the other, or at once for a decode step's only row. */
-static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
+static ig_status run_chosen(const forward *f, const ig_layer *w, float *y, const float *x, ig_error *err) {
     const ig_routes *r = &f->b->routes;
     int32_t chosen[IG_MAX_EXPERTS];
     int n = list_chosen(r, w->n_experts, chosen), layer = f->layer;
@@ -109,9 +109,9 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x,
         ig_expert_lane_expect(f->m->expert_lane, layer, chosen + i + n_now, n - i - n_now);
         int begin = r->begin[chosen[i]], end = r->begin[chosen[i] + 1];
         if (is_single)
-            run_experts(f, w->experts, chosen, n, x);
+            run_experts(f, w->experts, chosen, n, y, x);
         else
-            run_expert(f, &w->experts[chosen[i]], x, r->rows + begin, r->shares + begin, end - begin);
+            run_expert(f, &w->experts[chosen[i]], y, x, r->rows + begin, r->shares + begin, end - begin);
         ig_expert_cache_give(f->m->experts, layer, chosen + i, n_now, f->n_dense > 0);
     }
     return IG_OK;
@@ -126,10 +126,24 @@ static ig_status feed_beside(const forward *f, const ig_layer *w, float *x, ig_e
     ig_forward_normalise(f, beside, y, &w->shared_norm_after);
     ig_forward_normalise(f, x, f->b->h, &w->experts_norm);
     f->dev->ops->clear(f->dev, y + at, n * sizeof *y);
-    ig_status status = run_chosen(f, w, x, err);
+    ig_status status = run_chosen(f, w, y, x, err);
     if (status) return status;
     ig_forward_normalise(f, y, y, &w->experts_norm_after);
     f->dev->ops->add(f->dev, y + at, beside + at, n);
+    return IG_OK;
+}
+
+/* What experts read is made of the state, and their sum is made one again. */
+static ig_status feed_narrow(const forward *f, const ig_layer *w, float *x, ig_error *err) {
+    const ig_routes *r = &f->b->routes;
+    size_t first = (size_t)f->step.first_row, n = (size_t)f->n_rows - first, d = (size_t)f->c->d_model,
+           width = (size_t)f->c->d_expert;
+    ig_forward_apply(f, r->in, &w->experts_in, x);
+    f->dev->ops->clear(f->dev, r->sum + first * width, n * width * sizeof(float));
+    ig_status status = run_chosen(f, w, r->sum, r->in, err);
+    if (status) return status;
+    ig_forward_apply(f, x, &w->experts_out, r->sum);
+    f->dev->ops->add(f->dev, f->b->y + first * d, x + first * d, n * d);
     return IG_OK;
 }
 
@@ -153,8 +167,8 @@ static ig_status feed_experts(const forward *f, const ig_layer *w, float *x, ig_
     else
         f->dev->ops->clear(f->dev, f->b->y + first * d, n * sizeof(float));
     if (f->c->shared_scale != 1) f->dev->ops->scale(f->dev, f->b->y + first * d, (float)f->c->shared_scale, n);
-    if (is_gated) run_expert(f, &w->shared, x, r->all + first, r->shared.host + first, f->n_rows - (int)first);
-    return run_chosen(f, w, x, err);
+    if (is_gated) run_expert(f, &w->shared, f->b->y, x, r->all + first, r->shared.host + first, f->n_rows - (int)first);
+    return w->experts_in.w ? feed_narrow(f, w, x, err) : run_chosen(f, w, f->b->y, x, err);
 }
 
 ig_status ig_forward_feed(const forward *f, const ig_layer *w, float *x, ig_error *err) {

@@ -10,14 +10,17 @@ enum { ROWS_PER_TASK = 8 };
 
 void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_rows, int ffn_rows) {
     size_t rows = (size_t)max_rows, pairs = rows * (size_t)c->n_experts_used, d = (size_t)c->d_model;
+    size_t of_expert = (size_t)ig_max_int(c->d_model, c->d_expert);
     size_t together = rows < (size_t)ffn_rows ? rows : (size_t)ffn_rows;
     if (!c->n_experts) return;
     r->scores = ig_space_twin(s, rows * (size_t)c->n_experts);
     r->shared = ig_space_twin(s, c->is_shared_gated ? rows : 0);
     r->all = ig_space_host(s, c->is_shared_gated ? rows * sizeof *r->all : 0);
     r->beside = ig_space_device(s, c->is_shared_beside ? rows * d * sizeof(float) : 0);
-    r->x = ig_space_device(s, together * d * sizeof(float));
-    r->y = ig_space_device(s, together * d * sizeof(float));
+    r->in = ig_space_device(s, rows * (size_t)c->d_expert * sizeof(float));
+    r->sum = ig_space_device(s, rows * (size_t)c->d_expert * sizeof(float));
+    r->x = ig_space_device(s, together * of_expert * sizeof(float));
+    r->y = ig_space_device(s, together * of_expert * sizeof(float));
     r->adapter_shares = ig_space_device(s, together * (size_t)c->n_adapters * sizeof(float));
     r->hidden = ig_space_device(s, 2 * (size_t)c->n_experts_used * (size_t)c->d_ff * sizeof(float));
     r->chosen = ig_space_host(s, pairs * sizeof *r->chosen);

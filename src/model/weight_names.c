@@ -56,6 +56,8 @@ static const ig_weight_names gguf_names = {
     .expert_up = "blk.%d.ffn_up_exps",
     .expert_down = "blk.%d.ffn_down_exps",
     .router_bias = "blk.%d.exp_probs_b.bias",
+    .experts_in = "blk.%d.ffn_latent_down",
+    .experts_out = "blk.%d.ffn_latent_up",
     .shared_gate = "blk.%d.ffn_gate_shexp",
     .shared_up = "blk.%d.ffn_up_shexp",
     .shared_down = "blk.%d.ffn_down_shexp",
@@ -223,6 +225,8 @@ static void name_nemotron(ig_weight_names *n) {
     n->down = "layers.%d.mixer.down_proj";
     n->router = "layers.%d.mixer.gate";
     n->router_bias = "layers.%d.mixer.gate.e_score_correction_bias";
+    n->experts_in = "layers.%d.mixer.fc1_latent_proj";
+    n->experts_out = "layers.%d.mixer.fc2_latent_proj";
     n->expert_up = "layers.%d.mixer.experts.%d.up_proj";
     n->expert_down = "layers.%d.mixer.experts.%d.down_proj";
     n->shared_up = "layers.%d.mixer.shared_experts.up_proj";

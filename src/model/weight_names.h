@@ -31,6 +31,7 @@ typedef struct ig_weight_names {
     const char *router_bias;   /* with its suffix */
     const char *shared_gate, *shared_up, *shared_down;
     const char *shared_share; /* of the one that says how much of these counts */
+    const char *experts_in, *experts_out;
     /* Of experts beside a feed-forward layer for all tokens, each with norms of its own; scales with their suffixes. */
     const char *router_scale, *expert_scales, *experts_norm, *experts_norm_after, *shared_norm_after;
     /* Of what layers get of each token beside the state. */

@@ -66,17 +66,17 @@ static ig_matrix bind_expert(ig_binder *b, const char *part, int layer, int e, i
 
 static void bind_expert_ffn(ig_binder *b, ig_ffn *f, int layer, int e) {
     const ig_config *c = b->c;
+    int d = ig_config_expert_width(c);
     const ig_weight_names *n = &b->names;
     if (n->expert_gate_up) {
-        ig_matrix both = bind_expert(b, n->expert_gate_up, layer, e, 2 * c->d_ff, c->d_model);
+        ig_matrix both = bind_expert(b, n->expert_gate_up, layer, e, 2 * c->d_ff, d);
         f->gate = ig_bind_rows(both, 0, c->d_ff);
         f->up = ig_bind_rows(both, c->d_ff, c->d_ff);
     } else {
-        if (ig_activation_is_gated(c->activation))
-            f->gate = bind_expert(b, n->expert_gate, layer, e, c->d_ff, c->d_model);
-        f->up = bind_expert(b, n->expert_up, layer, e, c->d_ff, c->d_model);
+        if (ig_activation_is_gated(c->activation)) f->gate = bind_expert(b, n->expert_gate, layer, e, c->d_ff, d);
+        f->up = bind_expert(b, n->expert_up, layer, e, c->d_ff, d);
     }
-    f->down = bind_expert(b, n->expert_down, layer, e, c->d_model, c->d_ff);
+    f->down = bind_expert(b, n->expert_down, layer, e, d, c->d_ff);
 }
 
 /* Of all experts' matrices of this name, which Gemma 4 has as the experts' shares. */
@@ -113,21 +113,22 @@ static const ig_low_rank *bind_expert_low_rank(ig_binder *b, const char *part, i
 static void bind_beside_experts(ig_binder *b, ig_ffn *experts, int layer) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
+    int d = ig_config_expert_width(c);
     const char *both = n->expert_gate_up, *gate = both ? both : n->expert_gate, *up = both ? both : n->expert_up;
     const float *up_bias = both ? NULL : bind_expert_biases(b, n->expert_up, layer, c->d_ff);
     const float *gate_bias =
         both ? bind_mixed_biases(b, layer, &up_bias) : bind_expert_biases(b, n->expert_gate, layer, c->d_ff);
-    const float *down_bias = bind_expert_biases(b, n->expert_down, layer, c->d_model);
+    const float *down_bias = bind_expert_biases(b, n->expert_down, layer, d);
     const float *gate_factor = bind_expert_factors(b, gate, layer), *up_factor = bind_expert_factors(b, up, layer),
                 *down_factor = bind_expert_factors(b, n->expert_down, layer);
-    const ig_low_rank *gate_added = bind_expert_low_rank(b, gate, layer, both ? 2 * c->d_ff : c->d_ff, c->d_model),
-                      *up_added = both ? gate_added : bind_expert_low_rank(b, up, layer, c->d_ff, c->d_model),
-                      *down_added = bind_expert_low_rank(b, n->expert_down, layer, c->d_model, c->d_ff);
+    const ig_low_rank *gate_added = bind_expert_low_rank(b, gate, layer, both ? 2 * c->d_ff : c->d_ff, d),
+                      *up_added = both ? gate_added : bind_expert_low_rank(b, up, layer, c->d_ff, d),
+                      *down_added = bind_expert_low_rank(b, n->expert_down, layer, d, c->d_ff);
     for (int e = 0; experts && e < c->n_experts; e++) {
         ig_ffn *f = &experts[e];
         if (gate_bias) f->gate.bias = gate_bias + (size_t)e * (size_t)c->d_ff;
         if (up_bias) f->up.bias = up_bias + (size_t)e * (size_t)c->d_ff;
-        if (down_bias) f->down.bias = down_bias + (size_t)e * (size_t)c->d_model;
+        if (down_bias) f->down.bias = down_bias + (size_t)e * (size_t)d;
         if (gate_factor) f->gate.scale = gate_factor + e;
         if (up_factor) f->up.scale = up_factor + e;
         if (down_factor) f->down.scale = down_factor + e;
@@ -180,6 +181,10 @@ static void bind_experts(ig_binder *b, ig_layer *l, int i) {
     l->router_bias = bind_router_bias(b, i);
     bind_shared(b, &l->shared, i);
     if (c->is_shared_gated) l->shared_gate = bind_shared_gate(b, i);
+    if (c->d_expert) {
+        l->experts_in = ig_bind_matrix(b, b->names.experts_in, i, c->d_expert, c->d_model);
+        l->experts_out = ig_bind_matrix(b, b->names.experts_out, i, c->d_model, c->d_expert);
+    }
     for (int e = 0; e < c->n_experts; e++) bind_expert_ffn(b, l->experts ? &l->experts[e] : &unused, i, e);
     bind_beside_experts(b, l->experts, i);
 }
@@ -578,6 +583,8 @@ void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w) {
                               &shared->up,
                               &shared->down,
                               &w->shared_gate,
+                              &w->experts_in,
+                              &w->experts_out,
                               &w->input_gate,
                               &w->input_out};
     _Static_assert(IG_COUNT(all) == IG_LAYER_MATRICES, "all of a layer");

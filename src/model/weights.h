@@ -57,6 +57,9 @@ typedef struct ig_layer {
     ig_ffn *experts; /* [n_experts], of all layers one behind the other: this one's begin with `first_expert` */
     int n_experts, first_expert; /* without a router 1, or 0: there is no feed-forward part */
     ig_ffn shared;               /* of all tokens, beside the experts; absent in most models */
+    /* [d_expert][d_model] what experts read of the state, and [d_model][d_expert] what joins it of their sum; absent in
+     * most models, whose experts read the state. */
+    ig_matrix experts_in, experts_out;
     /* Where each of both has norms of its own: ffn_norm is then of what the shared one gets. */
     ig_norm_weights router_norm, experts_norm, experts_norm_after, shared_norm_after;
     const float *expert_scales; /* [n_experts] of their shares; NULL: none */
@@ -100,7 +103,7 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
 enum {
     IG_LAYER_QUERY = 3,                        /* the first ones of these make queries, */
     IG_LAYER_ATTENTION = IG_LAYER_QUERY + 10,  /* and up to here all are attention's, or a state's */
-    IG_LAYER_MATRICES = IG_LAYER_ATTENTION + 7 /* but the experts' */
+    IG_LAYER_MATRICES = IG_LAYER_ATTENTION + 9 /* but the experts' */
 };
 /* A layer's matrices in the order of their use. Some may be absent; NULL: what is not in the file. */
 void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w);

@@ -355,6 +355,7 @@ int main(void) {
         MODEL("granite4-h"),
         MODEL("nemotron-h"),
         MODEL("nemotron-h-moe"),
+        MODEL("nemotron-h-latent"),
         MODEL("lfm2"),
         MODEL("lfm2-moe"),
         MODEL("lfm3"),

@@ -244,6 +244,8 @@ int main(void) {
         {"qwen3moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/qwen3moe"},
         {"granitemoe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/granitemoe"},
         {"nemotron-h-moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/nemotron-h-moe"},
+        {"nemotron-h-latent", experts_are_read_when_they_are_chosen, NULL, NULL,
+         "tests/golden/models/nemotron-h-latent"},
         {"gemma4-moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/gemma4-moe"},
         {"deepseek3", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/deepseek3"},
         {"mixtral", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/mixtral"},
