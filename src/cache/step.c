@@ -11,11 +11,20 @@ enum { BEGUN_ENTRIES = 16 * IG_ATTEND_UNIT };
 
 /* ---- scratch ------------------------------------------------------------------ */
 
+/* Of any layer. */
+static size_t carry_floats(const ig_layer_heads *layers, int n_tokens, int n) {
+    size_t all = ig_attend_carry_floats(&layers->all, n_tokens, n),
+           local = ig_attend_carry_floats(&layers->local, n_tokens, n);
+    return all > local ? all : local;
+}
+
 void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *layers, int n_threads,
                      const ig_step_need *need) {
     const ig_head_shape *s = &layers->all, *local = &layers->local;
-    size_t rows = (size_t)need->max_rows, n_ctx = (size_t)need->n_ctx, n_heads = (size_t)s->n_heads,
-           heads = n_heads * (size_t)s->head_dim, kv = (size_t)s->n_kv_heads * (size_t)s->head_dim,
+    size_t rows = (size_t)need->max_rows, n_ctx = (size_t)need->n_ctx,
+           n_heads = (size_t)ig_max_int(s->n_heads, local->n_heads),
+           heads = (size_t)ig_max_int(s->n_heads * s->head_dim, local->n_heads * local->head_dim),
+           kv = (size_t)s->n_kv_heads * (size_t)s->head_dim,
            local_kv = (size_t)local->n_kv_heads * (size_t)local->head_dim;
     if (kv < local_kv) kv = local_kv;
     x->select_bytes = ig_round_up(need->select_bytes, IG_ALIGN);
@@ -57,10 +66,10 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     }
     if (need->drops) x->keep = ig_space_host(a, (size_t)s->n_kv_heads * n_ctx * sizeof *x->keep);
     if (!need->streams) return;
-    size_t prefill = ig_attend_carry_floats(s, need->max_rows, 0), decode = ig_attend_carry_floats(s, 0, need->n_ctx);
+    size_t prefill = carry_floats(layers, need->max_rows, 0), decode = carry_floats(layers, 0, need->n_ctx);
     x->carry_floats = prefill > decode ? prefill : decode;
     x->carry = ig_space_device(a, x->carry_floats * sizeof(float));
-    x->begun_floats = decode + ig_attend_carry_floats(s, 0, BEGUN_ENTRIES);
+    x->begun_floats = decode + carry_floats(layers, 0, BEGUN_ENTRIES);
     x->begun = ig_space_device(a, x->begun_floats * sizeof(float));
 }
 

@@ -48,7 +48,7 @@ static void lay_out_inputs(ig_batch *b, const ig_config *c, size_t rows) {
 static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
     ig_layer_heads layers = ig_config_heads(c);
     size_t rows = (size_t)need->max_rows, d = (size_t)ig_max_int(c->d_model, c->d_embed),
-           heads = (size_t)c->n_heads * (size_t)c->head_dim, mixed = (size_t)ig_config_mixed(c);
+           heads = (size_t)ig_config_widest_heads(c), mixed = (size_t)ig_config_mixed(c);
     size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)ig_config_widest_ff(c);
     size_t few_logits = (size_t)c->n_vocab * (rows < IG_STEP_ROWS ? rows : IG_STEP_ROWS);
     if (wide < few_logits) wide = few_logits;
@@ -94,7 +94,7 @@ static ig_device_need device_need(const ig_config *c, const ig_step_need *need) 
                              .max_in = widest,
                              .max_rank = c->low_rank,
                              .max_entries = need->n_ctx,
-                             .heads = {.n_heads = c->n_heads,
+                             .heads = {.n_heads = ig_max_int(c->n_heads, c->local_heads),
                                        .n_kv_heads = ig_max_int(c->n_kv_heads, c->local_kv_heads),
                                        .head_dim = c->head_dim},
                              .mail_bytes = need->mail_bytes};

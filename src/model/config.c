@@ -95,17 +95,17 @@ static ig_status number_layers(ig_config *c, const ig_config_names *names, ig_er
 static ig_status check_local_heads(const ig_config *c, const ig_config_names *names, ig_error *err) {
     int n = c->local_kv_heads, d = c->local_head_dim;
     if (!n) return IG_OK;
-    if (c->n_recurrent || c->is_qkv_fused || c->has_attn_gate || c->head_norm == IG_HEAD_NORM_ALL)
+    if (c->n_recurrent || c->is_qkv_fused || c->is_gate_in_q || c->head_norm == IG_HEAD_NORM_ALL)
         return ig_fail(
             err, IG_E_UNSUPPORTED,
             "%s: layers with a window have other heads than the others, which is not supported where layers are "
-            "recurrent, have a gate, one matrix for q, k and v, or one norm of all heads",
+            "recurrent, have a gate among queries, one matrix for q, k and v, or one norm of all heads",
             names->path);
-    if (c->n_heads % n || d < 8 || d % 8 || d > c->head_dim)
+    if (c->local_heads % n || d < 8 || d % 8 || d > c->head_dim)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: layers with a window have %d heads of %d for keys, which must be a multiple of 8 and at "
                        "most %d, for %d heads of queries",
-                       names->path, n, d, c->head_dim, c->n_heads);
+                       names->path, n, d, c->head_dim, c->local_heads);
     return IG_OK;
 }
 
@@ -183,6 +183,12 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (c->n_rot % 2 || c->n_rot > c->head_dim)
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
                        names->n_rot, c->n_rot, c->head_dim);
+    int local_dim = c->local_head_dim ? c->local_head_dim : c->head_dim;
+    if (!c->local_n_rot) c->local_n_rot = c->local_head_dim ? local_dim : c->n_rot;
+    if (c->local_n_rot % 2 || c->local_n_rot > local_dim)
+        return ig_fail(err, IG_E_FORMAT,
+                       "%s: of heads of layers with a window %d numbers rotate, must be even and at most %d",
+                       names->path, c->local_n_rot, local_dim);
     /* Cosines and sines have the growth in them, also of what stands still behind pairs that turn. */
     if (c->query_growth > 0 && c->n_rot != c->head_dim && c->rope != IG_ROPE_ADJACENT)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is %d, must be the head dimension %d where queries grow",

@@ -6,6 +6,7 @@
 #ifndef IG_MODEL_CONFIG_H
 #define IG_MODEL_CONFIG_H
 
+#include "base/compiler.h"
 #include "device/device.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
@@ -59,7 +60,8 @@ typedef struct ig_config {
     char architecture[64]; /* "llama", "qwen3", ... as the file has it */
     char name[128];
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
-    int local_kv_heads, local_head_dim; /* of layers with a window, if they are others; else 0 */
+    /* Of layers with a window, if they are others; else all 0. */
+    int local_heads, local_kv_heads, local_head_dim;
     ig_pooling pooling;                 /* ig_model_info */
     int zero_offset;                    /* of files' zeros of weights in whole numbers (ig_weights_unpack()) */
     int fp8_block_rows, fp8_block_cols; /* of a matrix in FP8 that have one scale; 0: no blocks are stated */
@@ -117,6 +119,7 @@ typedef struct ig_config {
     bool is_paired; /* IG_ROPE_ADJACENT, where Hugging Face's files of the family have halves: the converter put rows of
                        queries and keys side by side */
     int n_rot;      /* rotated dimensions of a head */
+    int local_n_rot; /* by IG_ROPE_LOCAL; of whole heads unless stated, or as many as n_rot where they are alike */
     double rope_theta;
     double rope_local_theta;               /* of IG_ROPE_LOCAL; 0: no layer has it */
     unsigned char rope_set[IG_MAX_LAYERS]; /* ig_rope_set */
@@ -173,16 +176,21 @@ static inline size_t ig_config_state_bytes(const ig_config *c) {
 static inline ig_layer_heads ig_config_heads(const ig_config *c) {
     ig_layer_heads h = {.all = {c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale}, .window = c->window};
     if (c->local_kv_heads)
-        h.local = (ig_head_shape){c->n_heads, c->local_kv_heads, c->local_head_dim, (float)c->attn_scale};
+        h.local = (ig_head_shape){c->local_heads, c->local_kv_heads, c->local_head_dim, (float)c->attn_scale};
     return h;
 }
 
 /* Whether all layers that attend have heads alike, each its own keys and values. */
 static inline bool ig_config_is_uniform(const ig_config *c) { return !c->local_kv_heads && !c->n_layers_sharing; }
 
+/* Of a token the queries of all heads, which are as wide as what attention gives, where there are most. */
+static inline int ig_config_widest_heads(const ig_config *c) {
+    return ig_max_int(c->n_heads * c->head_dim, c->local_heads * c->local_head_dim);
+}
+
 /* What attention gives of a token, or the outputs of a recurrence, whichever is wider. */
 static inline int ig_config_mixed(const ig_config *c) {
-    int heads = c->n_heads * c->head_dim, values = c->recurrence.n_value_heads * c->recurrence.value_dim;
+    int heads = ig_config_widest_heads(c), values = c->recurrence.n_value_heads * c->recurrence.value_dim;
     return heads > values ? heads : values;
 }
 
@@ -213,12 +221,14 @@ static inline int ig_config_rotations(const ig_config *c) { return ig_config_rop
 /* Numbers of a head that a rotation is of; where queries grow, those of which only some rotate, all. */
 static inline int ig_config_n_rot(const ig_config *c, int rotation) {
     if (rotation == ig_config_rope_sets(c)) return c->head_dim;
-    return rotation == IG_ROPE_LOCAL && c->local_head_dim ? c->local_head_dim : c->n_rot;
+    return rotation == IG_ROPE_LOCAL ? c->local_n_rot : c->n_rot;
 }
 
 /* Of all rotations of a row. */
 static inline int ig_config_rotated(const ig_config *c) {
-    return ig_config_rope_sets(c) * c->n_rot + (c->query_growth > 0 ? c->head_dim : 0);
+    int n = 0;
+    for (int r = 0; r < ig_config_rotations(c); r++) n += ig_config_n_rot(c, r);
+    return n;
 }
 
 /* Refuses by name: unknown architectures, rope types, activations, quantisation schemes. Every number is

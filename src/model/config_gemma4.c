@@ -26,6 +26,7 @@ static void set_family(ig_config *c) {
 /* Heads of layers with a window are others only where they differ. */
 static void set_local_heads(ig_config *c, int n_kv_heads, int head_dim) {
     if (n_kv_heads == c->n_kv_heads && head_dim == c->head_dim) return;
+    c->local_heads = c->n_heads;
     c->local_kv_heads = n_kv_heads;
     c->local_head_dim = head_dim;
 }

@@ -356,7 +356,7 @@ static void tap(const forward *f, ig_tap_place at) {
 
 /* What attention gave times the sigmoids of its gate. */
 static const float *gate_attention(const forward *f) {
-    int first = f->step.first_row, n_heads = f->c->n_heads, dim = f->step.heads.head_dim;
+    int first = f->step.first_row, n_heads = f->step.heads.n_heads, dim = f->step.heads.head_dim;
     size_t width = (size_t)n_heads * (size_t)dim, at = (size_t)first * width;
     float *gate = f->b->gate;
     if (f->c->is_gate_of_heads) {

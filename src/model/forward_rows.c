@@ -6,11 +6,11 @@
 
 #include "model/forward_parts.h"
 
-/* Where the cosines and sines of a row are, of a rotation: these are one behind the other, n_rot numbers for each row.
- */
+/* Where the cosines and sines of a row are, of a rotation: these are one behind the other, of all rows each. */
 static size_t rotation_at(const forward *f, int rotation, int row) {
-    size_t first = (size_t)rotation * (size_t)f->n_rows * (size_t)f->c->n_rot;
-    return first + (size_t)row * (size_t)ig_config_n_rot(f->c, rotation);
+    size_t before = 0;
+    for (int r = 0; r < rotation; r++) before += (size_t)ig_config_n_rot(f->c, r);
+    return before * (size_t)f->n_rows + (size_t)row * (size_t)ig_config_n_rot(f->c, rotation);
 }
 
 /* Row `row` of the batch and of a rotation. */
@@ -131,7 +131,7 @@ static void place_heads(const forward *f, float *x, int n_heads, const float *no
 }
 
 void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first) {
-    place_heads(f, q, f->c->n_heads, w->q_norm, true, first);
+    place_heads(f, q, f->step.heads.n_heads, w->q_norm, true, first);
 }
 
 void ig_forward_place_values(const forward *f, float *v, const float *from) {

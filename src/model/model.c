@@ -229,10 +229,10 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     bool is_unpacked = m->st && ig_safetensors_is_replaced(m->st), is_copied = copy || is_unpacked;
     if (c->head_dim % 8)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: head dimension %d is not a multiple of 8", m->path, c->head_dim);
-    int few = c->local_kv_heads && c->local_kv_heads < c->n_kv_heads ? c->local_kv_heads : c->n_kv_heads;
-    if (c->n_heads / few > MAX_GROUP)
+    int group = ig_max_int(c->n_heads / c->n_kv_heads, c->local_heads / ig_max_int(c->local_kv_heads, 1));
+    if (group > MAX_GROUP)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: %d query heads share a KV head, at most %d are supported", m->path,
-                       c->n_heads / few, MAX_GROUP);
+                       group, MAX_GROUP);
     if (c->n_recurrent && !m->ctx->device->ops->recur && !m->ctx->device->ops->is_plan)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: layers with a recurrence are not computed on %s", m->path,
                        m->ctx->device_name);

@@ -354,10 +354,10 @@ static void bind_attention(ig_binder *b, ig_layer *l, int layer, int i) {
         if (!shares && has_values) l->v = ig_bind_matrix(b, n->v, i, n_kv, c->d_model);
     }
     if (c->has_attn_gate && !c->is_gate_in_q)
-        l->attn_gate = ig_bind_matrix(b, n->attn_gate, i, c->is_gate_of_heads ? c->n_heads : n_q, c->d_model);
+        l->attn_gate = ig_bind_matrix(b, n->attn_gate, i, c->is_gate_of_heads ? s->n_heads : n_q, c->d_model);
     l->o = ig_bind_matrix(b, n->o, i, c->d_model, n_q);
     if (c->has_sink_scores) {
-        const float *sinks = ig_bind_part_vector(b, n->sinks, i, "", c->n_heads, true);
+        const float *sinks = ig_bind_part_vector(b, n->sinks, i, "", s->n_heads, true);
         if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
     }
     if (c->head_norm == IG_HEAD_NORM_NONE || c->are_head_norms_plain) return;
