@@ -29,6 +29,7 @@ import gguf
 import numpy as np
 import torch
 import transformers
+from transformers import LagunaConfig, LagunaForCausalLM
 from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           MistralConfig, MistralForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
@@ -349,6 +350,21 @@ def build(name):
         for part, x in list(model.named_parameters()) + list(model.named_buffers()):
             if part.endswith((".D", ".dt_bias", "conv1d.bias", "e_score_correction_bias")):
                 torch.nn.init.normal_(x, std=0.05 if "score" in part else 0.5)
+        return model, torch.bfloat16
+    if name == "laguna":          # layers with a window have other heads, and rotate otherwise
+        kinds = ["full_attention", *["sliding_attention"] * 3, "full_attention"]
+        rope = {"full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4.0, "partial_rotary_factor": 0.5,
+                                   "original_max_position_embeddings": 64},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}}
+        cfg = LagunaConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=5, num_attention_heads=2,
+                           num_attention_heads_per_layer=[2, 3, 3, 3, 2], num_key_value_heads=1, head_dim=32,
+                           max_position_embeddings=256, sliding_window=20, layer_types=kinds, rope_parameters=rope,
+                           num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+                           shared_expert_intermediate_size=48, moe_routed_scaling_factor=2.5)
+        model = LagunaForCausalLM(cfg)
+        for part, x in list(model.named_parameters()) + list(model.named_buffers()):
+            if part.endswith("e_score_correction_bias"):
+                torch.nn.init.normal_(x, std=0.05)
         return model, torch.bfloat16
     if name == "granite4":        # of the hybrid class, but all layers attend
         cfg = GraniteMoeHybridConfig(**common, hidden_size=64, intermediate_size=96, shared_intermediate_size=96,
@@ -869,7 +885,7 @@ def main(out, first_seed=1000, only=()):
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
-             *QUANTISED, "nemotron-h-latent"]
+             *QUANTISED, "nemotron-h-latent", "laguna"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -22,7 +22,7 @@ typedef struct rows_job {
     const float *x, *w, *b;
     const ig_matrix *m;
     const int32_t *ids;
-    bool flag; /* embed: add; norm: rms; rope: adjacent */
+    bool flag; /* embed: add; norm: rms; rope: adjacent; gate_rows: softplus */
     float eps, scale;
     int n_rows, n, n_w, n_heads, n_rot, rows_per_task;
 } rows_job;
@@ -161,6 +161,9 @@ static void activate_task(void *arg, int task, int thread) {
         case IG_SIGMOID_GATED:
             k->sigmoid_mul(gate, j->rows.x + at, n);
             break;
+        case IG_SOFTPLUS_GATED:
+            k->softplus_mul(gate, j->rows.x + at, n);
+            break;
         case IG_PRODUCT:
             k->multiply(gate, j->rows.x + at, n);
             break;
@@ -222,13 +225,13 @@ static void gate_rows_task(void *arg, int task, int thread) {
     const rows_job *j = arg;
     (void)thread;
     for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
-        float gate = j->w[r], share = 1 / (1 + expf(-gate)) + (gate - gate), *x = j->y + (size_t)r * (size_t)j->n;
+        float share = j->flag ? ig_softplus(j->w[r]) : ig_sigmoid(j->w[r]), *x = j->y + (size_t)r * (size_t)j->n;
         for (int i = 0; i < j->n; i++) x[i] *= share;
     }
 }
 
-static void cpu_gate_rows(ig_device *dev, float *x, const float *gates, int n_rows, int n) {
-    rows_job j = {.d = ig_cpu(dev), .y = x, .w = gates, .n_rows = n_rows, .n = n};
+static void cpu_gate_rows(ig_device *dev, ig_activation kind, float *x, const float *gates, int n_rows, int n) {
+    rows_job j = {.d = ig_cpu(dev), .y = x, .w = gates, .n_rows = n_rows, .n = n, .flag = kind == IG_SOFTPLUS_GATED};
     run_rows(&j, gate_rows_task, (size_t)n_rows * (size_t)n);
 }
 

@@ -6,6 +6,7 @@
 #ifndef IG_DEVICE_CPU_H
 #define IG_DEVICE_CPU_H
 
+#include <math.h>
 #include <pthread.h>
 
 #include "base/memory.h"
@@ -39,6 +40,10 @@ typedef struct ig_cpu_device {
     uint8_t *chunks; /* a prompt's attention: rows made ready for its kernels */
     float *carry;    /* and what one such part of them hands on to the next */
 } ig_cpu_device;
+
+/* NaN of what is not finite. */
+static inline float ig_softplus(float x) { return (x > 20 ? x : log1pf(expf(x))) + (x - x); }
+static inline float ig_sigmoid(float x) { return 1 / (1 + expf(-x)) + (x - x); }
 
 static inline ig_cpu_device *ig_cpu(ig_device *d) { return (ig_cpu_device *)d; }
 

@@ -92,10 +92,6 @@ static void scale_to(float *to, const float *x, int n, float length) {
     for (int i = 0; i < n; i++) to[i] = x[i] * scale;
 }
 
-/* NaN of what is not finite. */
-static float softplus(float x) { return (x > 20 ? x : log1pf(expf(x))) + (x - x); }
-static float sigmoid(float x) { return 1 / (1 + expf(-x)) + (x - x); }
-
 /* A value head goes on by one token, of row `row`: its state is at `from`, and goes to `state`. */
 static void change_state(const recurrence_job *j, float *state, const float *from, int row, int head) {
     const ig_recurrence_shape *s = j->s;
@@ -104,7 +100,7 @@ static void change_state(const recurrence_job *j, float *state, const float *fro
            keys = (size_t)ig_recurrence_key_head(s, head) * (size_t)s->key_dim;
     const float *x = j->x + r * ig_recurrence_channels(s), *v = x + at.value + h * n;
     float *out = j->out + (r * (size_t)s->n_value_heads + h) * n;
-    float share = softplus(j->alpha[gate] + j->w->decay_bias[h]), decay = expf(j->w->decay[h] * share);
+    float share = ig_softplus(j->alpha[gate] + j->w->decay_bias[h]), decay = expf(j->w->decay[h] * share);
     if (s->kind == IG_MAMBA_2) {
         j->k->state_space(out, state, from, x + at.query + keys, x + at.key + keys, v, decay, share, j->w->skip[h],
                           s->key_dim, s->value_dim);
@@ -113,7 +109,7 @@ static void change_state(const recurrence_job *j, float *state, const float *fro
     float q[IG_RECURRENCE_DIMS], k[IG_RECURRENCE_DIMS];
     scale_to(q, x + at.query + keys, s->key_dim, 1 / sqrtf((float)s->key_dim));
     scale_to(k, x + at.key + keys, s->key_dim, 1);
-    j->k->delta_rule(out, state, from, q, k, v, decay, sigmoid(j->beta[gate]), s->key_dim, s->value_dim);
+    j->k->delta_rule(out, state, from, q, k, v, decay, ig_sigmoid(j->beta[gate]), s->key_dim, s->value_dim);
 }
 
 /* Task: a value head of a job. */

@@ -387,14 +387,15 @@ typedef struct ig_head_product {
 enum { IG_HEAD_COLUMN = 64 };
 
 typedef enum ig_activation {
-    IG_SILU_GATED,    /* gate = silu(gate) * up */
-    IG_SIGMOID_GATED, /* gate = sigmoid(gate) * up */
-    IG_PRODUCT,       /* gate = gate * up */
-    IG_GELU_GATED,    /* gate = gelu(gate) * up, in its tanh form */
-    IG_SWIGLU_OAI,    /* the gate of gpt-oss (kernel/kernel.h) */
-    IG_RELU,          /* gate = max(gate, 0) */
-    IG_RELU_SQUARED,  /* gate = max(gate, 0)^2 (So and others, 2021, arXiv 2109.08668) */
-    IG_TANH,          /* gate = tanh(gate) */
+    IG_SILU_GATED,     /* gate = silu(gate) * up */
+    IG_SIGMOID_GATED,  /* gate = sigmoid(gate) * up */
+    IG_SOFTPLUS_GATED, /* gate = log(1 + exp(gate)) * up */
+    IG_PRODUCT,        /* gate = gate * up */
+    IG_GELU_GATED,     /* gate = gelu(gate) * up, in its tanh form */
+    IG_SWIGLU_OAI,     /* the gate of gpt-oss (kernel/kernel.h) */
+    IG_RELU,           /* gate = max(gate, 0) */
+    IG_RELU_SQUARED,   /* gate = max(gate, 0)^2 (So and others, 2021, arXiv 2109.08668) */
+    IG_TANH,           /* gate = tanh(gate) */
     IG_ACTIVATIONS,
 } ig_activation;
 
@@ -484,8 +485,8 @@ typedef struct ig_device_ops {
      * the host's. */
     void (*add_rows)(ig_device *d, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                      int n);
-    /* x[r][0..n) *= the sigmoid of gates[r]. */
-    void (*gate_rows)(ig_device *d, float *x, const float *gates, int n_rows, int n);
+    /* x[r][0..n) *= the sigmoid of gates[r], or softplus: of IG_SIGMOID_GATED or IG_SOFTPLUS_GATED. */
+    void (*gate_rows)(ig_device *d, ig_activation kind, float *x, const float *gates, int n_rows, int n);
     /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
     /* out[r][0..channels) = silu of taps_bias + the sum over taps t of taps[t] * x[r - n_taps + 1 + t] (of

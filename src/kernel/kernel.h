@@ -151,6 +151,8 @@ typedef struct ig_kernels {
     void (*add_scaled)(float *y, const float *x, float scale, int n);
     /* gate[i] = sigmoid(gate[i]) * up[i] */
     void (*sigmoid_mul)(float *gate, const float *up, int n);
+    /* gate[i] = log(1 + exp(gate[i])) * up[i], the same at every level */
+    void (*softplus_mul)(float *gate, const float *up, int n);
     /* gate[i] = silu(gate[i]) * up[i] */
     void (*silu_mul)(float *gate, const float *up, int n);
     /* The same with gelu in its tanh form: x / (1 + exp(-x (IG_GELU_1 + IG_GELU_3 x^2))) */

@@ -100,6 +100,7 @@ typedef struct ig_config {
     double shared_scale;   /* of what the feed-forward part for all tokens beside experts gives; 1: nothing */
     bool has_attn_gate;    /* sigmoids of one more projection multiply what attention gives (Trinity) */
     bool is_gate_of_heads; /* one for each head (LFM3), not one for each number */
+    bool is_gate_softplus; /* softplus of it does (Laguna) */
     bool is_gate_in_q;     /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
     bool are_keys_values;  /* where there is no window, values are what keys are made of (Gemma 4) */
     bool norms_values;     /* RMS norms of each head's values, without weights */

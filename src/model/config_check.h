@@ -28,6 +28,14 @@ static inline void ig_config_set_plain_layers(ig_config *c, int n) {
     c->d_ff_plain = n ? c->d_ff : 0;
 }
 
+/* Layers with a window have these heads, which are others only where they differ from c's as they are now. */
+static inline void ig_config_set_local_heads(ig_config *c, int n_heads, int n_kv_heads, int head_dim) {
+    if (n_heads == c->n_heads && n_kv_heads == c->n_kv_heads && head_dim == c->head_dim) return;
+    c->local_heads = n_heads;
+    c->local_kv_heads = n_kv_heads;
+    c->local_head_dim = head_dim;
+}
+
 /* Kinds of parts that a file numbers one by one. */
 typedef enum ig_part { IG_PART_ATTENTION, IG_PART_RECURRENCE, IG_PART_FFN, IG_PARTS } ig_part;
 /* Makes layers of n parts, at most IG_MAX_LAYERS: what attends or recurs and, where one follows, a feed-forward part.

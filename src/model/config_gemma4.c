@@ -23,14 +23,6 @@ static void set_family(ig_config *c) {
     c->embed_scale = sqrt((double)c->d_model);
 }
 
-/* Heads of layers with a window are others only where they differ. */
-static void set_local_heads(ig_config *c, int n_kv_heads, int head_dim) {
-    if (n_kv_heads == c->n_kv_heads && head_dim == c->head_dim) return;
-    c->local_heads = c->n_heads;
-    c->local_kv_heads = n_kv_heads;
-    c->local_head_dim = head_dim;
-}
-
 /* Experts beside a feed-forward layer for all tokens, which is as wide as those of other models. */
 static void set_experts(ig_config *c, int width) {
     c->is_shared_beside = true;
@@ -116,7 +108,7 @@ void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c) {
         c->n_kv_heads =
             read_global(r, c, "num_global_key_value_heads", "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
     c->head_dim = head_dim;
-    set_local_heads(c, local_heads, local_dim);
+    ig_config_set_local_heads(c, c->n_heads, local_heads, local_dim);
     c->are_keys_values = is_alike;
     c->logit_cap = ig_hf_number(r, r->root, "final_logit_softcapping", 0);
     if (c->logit_cap > IG_MAX_SCALE) ig_hf_fail_kind(r, "final_logit_softcapping", "at most 1e6");
@@ -136,21 +128,6 @@ void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c) {
 }
 
 /* ---- GGUF ------------------------------------------------------------------------------------- */
-
-/* One number, or one for each layer: of layers with a window, and of the others. */
-static void read_kv_heads(ig_section *r, ig_config *c, int *local) {
-    int of[IG_MAX_LAYERS], seen[2] = {0, 0};
-    ig_section_list(r, "attention.head_count_kv", IG_MAX_HEADS, of, c->n_layers);
-    for (int l = 0; l < c->n_layers && !r->status; l++) {
-        int *n = &seen[c->window[l] > 0];
-        if (*n && *n != of[l])
-            r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d in layer %d and %d in one of its kind",
-                                r->path, ig_section_name(r, "attention.head_count_kv").text, of[l], l, *n);
-        *n = of[l];
-    }
-    c->n_kv_heads = seen[0] ? seen[0] : seen[1];
-    *local = seen[1] ? seen[1] : seen[0];
-}
 
 /* The widths of layers that share keys and values may be others. */
 static void read_widths(ig_section *r, ig_config *c) {
@@ -179,8 +156,8 @@ void ig_gguf_read_gemma4(ig_section *r, ig_config *c) {
     c->n_layers_sharing = ig_section_count(r, "attention.shared_kv_layers", c->n_layers - 1);
     if (!c->head_dim) c->head_dim = ig_min_int(c->d_model / c->n_heads, IG_KV_DIMS);
     int local_heads, local_dim = ig_section_int(r, "attention.key_length_swa", IG_KV_DIMS, c->head_dim);
-    read_kv_heads(r, c, &local_heads);
-    set_local_heads(c, local_heads, local_dim);
+    ig_section_read_kinds(r, c, "attention.head_count_kv", IG_MAX_HEADS, &local_heads, &c->n_kv_heads);
+    ig_config_set_local_heads(c, c->n_heads, local_heads, local_dim);
     if (ig_section_int(r, "attention.value_length_swa", IG_KV_DIMS, local_dim) != local_dim && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is not %d as that of keys", r->path,
                             ig_section_name(r, "attention.value_length_swa").text, local_dim);

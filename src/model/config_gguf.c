@@ -213,7 +213,7 @@ static void read_sizes(ig_section *r, const ig_gguf_family *f, ig_config *c) {
     if (!is_own(f, "feed_forward_length"))
         c->d_ff =
             read_of_layers(r, c, "feed_forward_length", IG_MAX_WIDTH, of_experts ? of_experts : -1, c->has_no_ffn);
-    c->n_heads = ig_section_int(r, "attention.head_count", IG_MAX_HEADS, -1);
+    c->n_heads = is_own(f, "attention.head_count") ? 1 : ig_section_int(r, "attention.head_count", IG_MAX_HEADS, -1);
     if (!is_own(f, "attention.head_count_kv"))
         c->n_kv_heads = read_of_layers(r, c, "attention.head_count_kv", IG_MAX_HEADS, 0, c->is_recurrent);
     c->head_dim = ig_section_int(r, "attention.key_length", IG_KV_DIMS, 0);

@@ -162,6 +162,21 @@ void ig_gguf_read_exaone_moe(ig_section *r, ig_config *c) {
     ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
+/* Laguna. Layers with a window have more heads of queries than the others. */
+void ig_gguf_read_laguna(ig_section *r, ig_config *c) {
+    int local_heads, dim = ig_section_int(r, "attention.key_length", IG_KV_DIMS, -1);
+    const ig_tensor *gate = ig_gguf_tensor(r->g, "blk.0.attn_gate.weight");
+    read_later_experts(r, c, read_n_plain(r, c));
+    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->has_attn_gate = c->is_gate_softplus = true;
+    ig_section_read_local_windows(r, c, -4, 10000);
+    ig_section_read_kinds(r, c, "attention.head_count", IG_MAX_HEADS, &local_heads, &c->n_heads);
+    c->is_gate_of_heads = gate && gate->dims[1] == (uint64_t)(c->window[0] ? local_heads : c->n_heads);
+    ig_config_set_local_heads(c, local_heads, c->n_kv_heads, dim);
+    c->local_n_rot = ig_section_int(r, "rope.dimension_count_swa", IG_KV_DIMS, dim);
+}
+
 /* Trinity. */
 void ig_gguf_read_afmoe(ig_section *r, ig_config *c) {
     read_later_experts(r, c, read_n_plain(r, c));

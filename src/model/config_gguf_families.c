@@ -3,6 +3,7 @@
  * What architectures have of their own in GGUF metadata.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <stdio.h>
 
 #include "base/compiler.h"
@@ -56,12 +57,12 @@ static bool read_flags(ig_section *r, const ig_config *c, const char *name, bool
     return true;
 }
 
-/* Layers that have the window: one by one, or all but every last of so many. */
+/* Layers that have the window: one by one, or all but every last of so many, or every first of minus so many. */
 static void read_pattern(ig_section *r, const ig_config *c, bool *is_local, int pattern) {
     static const char name[] = "attention.sliding_window_pattern";
     if (read_flags(r, c, name, is_local)) return;
-    pattern = ig_section_int(r, name, IG_MAX_LAYERS, pattern);
-    for (int l = 0; l < c->n_layers && !r->status; l++) is_local[l] = (l + 1) % pattern != 0;
+    int span = ig_section_int(r, name, IG_MAX_LAYERS, abs(pattern)), whole = pattern < 0 ? 0 : span - 1;
+    for (int l = 0; l < c->n_layers && !r->status; l++) is_local[l] = l % span != whole;
 }
 
 /* Windows, if there are any, and which frequencies layers with and without one rotate by. */
@@ -322,6 +323,17 @@ static void read_nemotron_h_moe(ig_section *r, ig_config *c) {
     ig_gguf_read_sigmoid_shares(r, c);
 }
 
+/* Spark X2.5. */
+static void read_spark2_5(ig_section *r, ig_config *c) {
+    c->activation = IG_GELU_GATED;
+    c->has_attn_gate = c->is_gate_of_heads = true;
+    ig_section_read_local_windows(r, c, 4, c->rope_theta);
+    c->local_n_rot = ig_section_int(r, "rope.dimension_count_swa", IG_KV_DIMS, c->n_rot ? c->n_rot : IG_KV_DIMS);
+    if (c->rope_blend && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is of frequencies that are not all stretched alike",
+                            r->path, ig_section_name(r, "rope.scaling.type").text);
+}
+
 /* LFM2. Layers that do not attend have no heads of keys and values. */
 static void read_lfm2(ig_section *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
@@ -438,6 +450,11 @@ static const ig_gguf_family families[] = {
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length",
       "expert_weights_norm", "expert_weights_scale", "nextn_predict_layers"}},
     {"internlm2", IG_ROPE_PAIRED, ig_gguf_read_no_window, {NULL}},
+    {"laguna",
+     IG_ROPE_HALF,
+     ig_gguf_read_laguna,
+     {LATER_EXPERT_KEYS, "attention.head_count", "attention.sliding_window_pattern",
+      "expert_shared_feed_forward_length", "rope.dimension_count_swa", "rope.freq_base_swa"}},
     {"lfm2", IG_ROPE_HALF, read_lfm2, {"shortconv.l_cache"}},
     {"lfm2moe", IG_ROPE_HALF, read_lfm2moe, {LATER_EXPERT_KEYS, "shortconv.l_cache"}},
     {"llama", IG_ROPE_PAIRED, read_llama, {EXPERT_KEYS}},
@@ -487,6 +504,10 @@ static const ig_gguf_family families[] = {
     {"qwen3vlmoe", IG_ROPE_HALF, ig_gguf_read_qwen3moe, {EXPERT_KEYS, PICTURE_KEYS, "expert_feed_forward_length"}},
     {"seed_oss", IG_ROPE_HALF, ig_gguf_read_no_window, {NULL}},
     {"smollm3", IG_ROPE_PAIRED, read_smollm3, {NULL}},
+    {"spark2_5",
+     IG_ROPE_HALF,
+     read_spark2_5,
+     {"attention.sliding_window_pattern", "rope.dimension_count_swa", "rope.freq_base_swa"}},
 };
 
 const ig_gguf_family *ig_gguf_family_named(ig_text name) {

@@ -71,7 +71,8 @@ void ig_hf_read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, int abs
 void ig_hf_read_turning_layers(ig_hf_reader *r, ig_config *c);
 /* The field called `width` is an expert's. */
 void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used);
-/* How much of a head is rotated, stated in one of two places. */
+/* How much of a head is rotated, as an object states; and stated in one of two places. */
+int ig_hf_n_rot(ig_hf_reader *r, const json_t *object, int head_dim, double absent);
 int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent);
 
 /* The same of later models, whose first layers, n_plain unless that is stated, have none. */
@@ -94,6 +95,7 @@ void ig_hf_read_gpt_oss(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_hunyuan_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_hy_v3(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_laguna(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mellum(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mixtral(ig_hf_reader *r, ig_config *c);

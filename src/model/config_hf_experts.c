@@ -134,6 +134,61 @@ static int read_n_plain(ig_hf_reader *r, const ig_config *c, int absent) {
     return n_plain;
 }
 
+/* Heads of queries of layers with a window, of which all have as many, as have the others. */
+static int read_local_heads(ig_hf_reader *r, ig_config *c) {
+    static const char key[] = "num_attention_heads_per_layer";
+    const json_t *list = ig_hf_get(r->root, key);
+    int of[2] = {0, 0};
+    if (!list) return c->n_heads;
+    if (json_array_size(list) != (size_t)c->n_layers) ig_hf_fail_kind(r, key, "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        int *n = &of[c->window[l] > 0];
+        json_int_t stated = json_integer_value(json_array_get(list, (size_t)l));
+        if (stated < 1 || stated > IG_MAX_HEADS || (*n && stated != *n))
+            ig_hf_refuse(r, key, "other than one number for layers with a window, and one for the others");
+        *n = (int)stated;
+    }
+    if (of[0]) c->n_heads = of[0];
+    return of[1] ? of[1] : c->n_heads;
+}
+
+/* One gate for each head, or one for each number. */
+static bool read_gate_kind(ig_hf_reader *r) {
+    const json_t *kind = ig_hf_get(r->root, "gating");
+    const char *name = kind && json_is_string(kind) ? json_string_value(kind) : "per-head";
+    if (kind && !json_is_true(kind) && !json_is_string(kind)) ig_hf_refuse(r, "gating", "neither true nor a kind");
+    if (strcmp(name, "per-head") != 0 && strcmp(name, "per-element") != 0) ig_hf_refuse(r, "gating", name);
+    return strcmp(name, "per-head") == 0;
+}
+
+/* Laguna. Layers with a window have other heads of queries than the others, and other rules for what rotates. */
+void ig_hf_read_laguna(ig_hf_reader *r, ig_config *c) {
+    const json_t *rope = ig_hf_get(r->root, "rope_parameters");
+    int dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, 128);
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->head_dim = dim;
+    c->n_kv_heads = 8;
+    c->rope_theta = 500000;
+    c->rope_local_theta = 10000;
+    c->n_rot = ig_hf_n_rot(r, ig_hf_get(rope, "full_attention"), dim, rope ? 1 : 0.5);
+    c->local_n_rot = ig_hf_n_rot(r, ig_hf_get(rope, "sliding_attention"), dim, 1);
+    ig_hf_read_llama(r, c);
+    c->has_attn_gate = c->is_gate_softplus = true;
+    c->is_gate_of_heads = read_gate_kind(r);
+    ig_hf_read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 512), c->n_layers);
+    for (int l = 0; l < c->n_layers; l++) c->rope_set[l] = c->window[l] ? IG_ROPE_LOCAL : IG_ROPE_MAIN;
+    ig_config_set_local_heads(c, read_local_heads(r, c), c->n_kv_heads, dim);
+    ig_config_set_plain_layers(c, read_n_plain(r, c, 1));
+    ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
+    c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 512);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->expert_scale = ig_hf_scale(r, "moe_routed_scaling_factor", 1);
+    if (json_number_value(ig_hf_get(r->root, "moe_router_logit_softcapping")) != 0)
+        ig_hf_refuse(r, "moe_router_logit_softcapping", "other than 0");
+    if (ig_hf_bool(r, "moe_apply_router_weight_on_input", false))
+        ig_hf_refuse(r, "moe_apply_router_weight_on_input", "true");
+}
+
 /* K-EXAONE. */
 void ig_hf_read_exaone_moe(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;

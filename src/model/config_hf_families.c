@@ -171,13 +171,19 @@ static void read_smollm3(ig_hf_reader *r, ig_config *c) {
     if (ig_hf_bool(r, "use_sliding_window", false)) ig_hf_refuse(r, "use_sliding_window", "true");
 }
 
-/* How much of a head is rotated, stated in one of two places. */
-int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
-    static const char key[] = "partial_rotary_factor";
-    double share = ig_hf_number(r, ig_hf_get(r->root, "rope_parameters"), key, ig_hf_number(r, r->root, key, absent));
+static const char rotary_share[] = "partial_rotary_factor";
+
+int ig_hf_n_rot(ig_hf_reader *r, const json_t *object, int head_dim, double absent) {
+    double share = ig_hf_number(r, object, rotary_share, absent);
     int n_rot = share <= 1 ? (int)(head_dim * share) : 0;
-    if (n_rot == 0) ig_hf_fail_kind(r, key, "above 0 and at most 1, and leave a part of a head");
+    if (n_rot == 0) ig_hf_fail_kind(r, rotary_share, "above 0 and at most 1, and leave a part of a head");
     return n_rot;
+}
+
+/* Stated in one of two places. */
+int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
+    return ig_hf_n_rot(r, ig_hf_get(r->root, "rope_parameters"), head_dim,
+                       ig_hf_number(r, r->root, rotary_share, absent));
 }
 
 static void read_phi3(ig_hf_reader *r, ig_config *c) {
@@ -431,6 +437,7 @@ static const ig_hf_family families[] = {
     {"hunyuan_v1_dense", ig_hf_read_hunyuan, {"use_qk_norm"}, NULL},
     {"hunyuan_v1_moe", ig_hf_read_hunyuan_moe, {"num_experts", "num_local_experts", "use_qk_norm"}, NULL},
     {"hy_v3", ig_hf_read_hy_v3, {"num_experts", "num_local_experts"}, NULL},
+    {"laguna", ig_hf_read_laguna, {"num_experts", "num_local_experts"}, NULL},
     {"lfm2", ig_hf_read_lfm2, {NULL}, NULL},
     {"lfm2_moe", ig_hf_read_lfm2_moe, {"num_experts", "num_local_experts"}, NULL},
     {"lfm3", ig_hf_read_lfm3, {NULL}, &ig_hf_lfm3_sizes},

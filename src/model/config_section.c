@@ -43,6 +43,20 @@ void ig_section_list(ig_section *r, const char *name, int max, int *out, int n) 
     }
 }
 
+void ig_section_read_kinds(ig_section *r, const ig_config *c, const char *name, int max, int *local, int *other) {
+    int of[IG_MAX_LAYERS], seen[2] = {0, 0};
+    ig_section_list(r, name, max, of, c->n_layers);
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        int *n = &seen[c->window[l] > 0];
+        if (*n && *n != of[l])
+            r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d in layer %d and %d in one of its kind",
+                                r->path, ig_section_name(r, name).text, of[l], l, *n);
+        *n = of[l];
+    }
+    *other = seen[0] ? seen[0] : seen[1];
+    *local = seen[1] ? seen[1] : seen[0];
+}
+
 double ig_section_number(ig_section *r, const char *name, double absent) {
     ig_section_key k = ig_section_name(r, name);
     double x = absent;

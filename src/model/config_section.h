@@ -27,13 +27,17 @@ int ig_section_int(ig_section *r, const char *name, int max, int absent);
 int ig_section_count(ig_section *r, const char *name, int max);
 /* The same for each of n layers: a list, or one number for all. */
 void ig_section_list(ig_section *r, const char *name, int max, int *out, int n);
+/* The same where all layers with a window must have one number, and the others too; a kind that no layer is of has the
+ * other's. */
+void ig_section_read_kinds(ig_section *r, const ig_config *c, const char *name, int max, int *local, int *other);
 double ig_section_number(ig_section *r, const char *name, double absent);
 /* The same, low to high if it is stated; within the limits of scales. */
 double ig_section_ranged(ig_section *r, const char *name, double low, double high, double absent);
 double ig_section_scale(ig_section *r, const char *name, double absent);
 
 /* What several families have: windows of layers that rotate by frequencies of a base of their own, all but every last
- * of `pattern` unless a list says which; and experts, if there are any, as many in all layers. */
+ * of `pattern`, or but every first of -`pattern`, unless a list says which; and experts, if there are any, as many in
+ * all layers. */
 void ig_section_read_local_windows(ig_section *r, ig_config *c, int pattern, double local_theta);
 void ig_section_read_experts(ig_section *r, ig_config *c);
 
@@ -64,6 +68,7 @@ void ig_gguf_read_glm4moe(ig_section *r, ig_config *c);
 void ig_gguf_read_gpt_oss(ig_section *r, ig_config *c);
 void ig_gguf_read_hunyuan_moe(ig_section *r, ig_config *c);
 void ig_gguf_read_hy_v3(ig_section *r, ig_config *c);
+void ig_gguf_read_laguna(ig_section *r, ig_config *c);
 void ig_gguf_read_mellum(ig_section *r, ig_config *c);
 void ig_gguf_read_minimax_m2(ig_section *r, ig_config *c);
 void ig_gguf_read_olmoe(ig_section *r, ig_config *c);

@@ -354,17 +354,18 @@ static void tap(const forward *f, ig_tap_place at) {
     if (f->b->tap && any_left(f)) f->b->tap(f->b->tap_user, at, f->step.layer);
 }
 
-/* What attention gave times the sigmoids of its gate. */
+/* What attention gave times the sigmoids of its gate, or softplus of it. */
 static const float *gate_attention(const forward *f) {
     int first = f->step.first_row, n_heads = f->step.heads.n_heads, dim = f->step.heads.head_dim;
     size_t width = (size_t)n_heads * (size_t)dim, at = (size_t)first * width;
     float *gate = f->b->gate;
+    ig_activation kind = f->c->is_gate_softplus ? IG_SOFTPLUS_GATED : IG_SIGMOID_GATED;
     if (f->c->is_gate_of_heads) {
-        f->dev->ops->gate_rows(f->dev, f->b->x + at, gate + (size_t)first * (size_t)n_heads,
+        f->dev->ops->gate_rows(f->dev, kind, f->b->x + at, gate + (size_t)first * (size_t)n_heads,
                                (f->n_rows - first) * n_heads, dim);
         return f->b->x;
     }
-    f->dev->ops->activate(f->dev, IG_SIGMOID_GATED, gate + at, f->b->x + at, (size_t)f->n_rows * width - at);
+    f->dev->ops->activate(f->dev, kind, gate + at, f->b->x + at, (size_t)f->n_rows * width - at);
     return gate;
 }
 

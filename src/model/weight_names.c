@@ -292,6 +292,18 @@ static void name_lfm3(ig_weight_names *n) {
     n->ffn_norm_after = "layers.%d.post_ffn_norm";
 }
 
+static void name_shared_expert(ig_weight_names *n) {
+    n->shared_gate = "layers.%d.mlp.shared_expert.gate_proj";
+    n->shared_up = "layers.%d.mlp.shared_expert.up_proj";
+    n->shared_down = "layers.%d.mlp.shared_expert.down_proj";
+}
+
+static void name_laguna(ig_weight_names *n) {
+    n->attn_gate = "layers.%d.self_attn.g_proj";
+    n->router_bias = "layers.%d.mlp.experts.e_score_correction_bias";
+    name_shared_expert(n);
+}
+
 static void name_mixtral(ig_weight_names *n) {
     n->router = "layers.%d.block_sparse_moe.gate";
     n->expert_gate = "layers.%d.block_sparse_moe.experts.%d.w1";
@@ -302,12 +314,6 @@ static void name_mixtral(ig_weight_names *n) {
 static void name_minimax_m2(ig_weight_names *n) {
     name_mixtral(n);
     n->router_bias = "layers.%d.block_sparse_moe.e_score_correction_bias";
-}
-
-static void name_qwen3_5_moe(ig_weight_names *n) {
-    n->shared_gate = "layers.%d.mlp.shared_expert.gate_proj";
-    n->shared_up = "layers.%d.mlp.shared_expert.up_proj";
-    n->shared_down = "layers.%d.mlp.shared_expert.down_proj";
 }
 
 static void name_opt(ig_weight_names *n) { *n = opt_names; }
@@ -330,6 +336,7 @@ static const struct {
     {"hunyuan_v1_dense", name_hunyuan},
     {"hunyuan_v1_moe", name_hunyuan_moe},
     {"hy_v3", name_hy_v3},
+    {"laguna", name_laguna},
     {"lfm2", name_lfm2},
     {"lfm2_moe", name_lfm2},
     {"lfm3", name_lfm3},
@@ -338,8 +345,8 @@ static const struct {
     {"muse_glimmer_text", name_gemma3},
     {"nemotron_h", name_nemotron},
     {"opt", name_opt},
-    {"qwen2_moe", name_qwen3_5_moe},
-    {"qwen3_5_moe_text", name_qwen3_5_moe},
+    {"qwen2_moe", name_shared_expert},
+    {"qwen3_5_moe_text", name_shared_expert},
 };
 
 /* By which of the embedding's names the file has. A model that also sees pictures has its text part inside, and one for

@@ -30,6 +30,9 @@
 #define DEEPSEEK3                                                                                        \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
     " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define SPARK                                                                                            \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
+    " ?[\\p{P}\\p{S}]+|[\\r\\n]|\\s+(?!\\S)|\\s+"
 /* Groups of three digits from the end of a number, so that the first one may have fewer. */
 #define DIGITS_FROM_END "(?<!\\p{N})\\p{N}{1,2}(?=(?:\\p{N}{3})*+(?!\\p{N}))|\\p{N}{3}"
 /* The same of numbers behind which no letter stands, "\\d{1,3}(?=(?:\\d{3})*\\b)": others are left whole. */
@@ -110,6 +113,8 @@ static const struct known {
      {"[\r\n]", "\\s?[" CASED "]+", "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$", EAST_ASIAN, "\\p{N}+"}},
     {"afmoe", 0, {DIGITS_FROM_END, ASIAN, DEEPSEEK3}},
     {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0, {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}},
+    {"spark2_5", 0, {"\\p{N}", "[一-龥぀-ゟ゠-ヿ]+", SPARK}},
+    {"laguna", 0, {"[^\\n]+|\\n+", QWEN2}},
     {"seed-coder", 0, {SEED_CODER}},
     {"bailingmoe bailingmoe2 llada-moe", 0, {BAILING}},
     {"exaone-moe", 0, {PHRASES}},

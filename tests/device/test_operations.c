@@ -118,8 +118,11 @@ static void elements(void **state) {
     static const struct {
         ig_activation kind;
         const char *name;
-    } gated[] = {
-        {IG_SILU_GATED, "silu"}, {IG_SIGMOID_GATED, "sigmoid"}, {IG_GELU_GATED, "gelu"}, {IG_SWIGLU_OAI, "swiglu_oai"}};
+    } gated[] = {{IG_SILU_GATED, "silu"},
+                 {IG_SIGMOID_GATED, "sigmoid"},
+                 {IG_SOFTPLUS_GATED, "softplus"},
+                 {IG_GELU_GATED, "gelu"},
+                 {IG_SWIGLU_OAI, "swiglu_oai"}};
     for (size_t i = 0; i < 4; i++)
         for (int strange = 0; strange < 2; strange++) {
             both x = make_both(sizes[i], 20), y = make_both(sizes[i], 3);
@@ -169,15 +172,18 @@ static void rows_that_join(void **state) {
 static void rows_that_are_gated(void **state) {
     (void)state;
     static const int widths[] = {1, 32, 300};
-    for (size_t i = 0; i < 3; i++) {
-        int n = widths[i];
+    for (size_t i = 0; i < 6; i++) {
+        bool is_softplus = i >= 3;
+        int n = widths[i % 3];
         both x = make_both(700 * (size_t)n, 3), gates = make_both(700, 4);
         for (int d = 0; d < DEVICES; d++) {
-            devices[d]->ops->gate_rows(devices[d], x.on[d], gates.on[d], 700, n);
+            devices[d]->ops->gate_rows(devices[d], is_softplus ? IG_SOFTPLUS_GATED : IG_SIGMOID_GATED, x.on[d],
+                                       gates.on[d], 700, n);
             finish(d);
         }
         for (int k = 0; k < n; k++) {
-            double want = (double)x.host[99 * n + k] / (1 + exp(-(double)gates.host[99]));
+            double gate = gates.host[99], share = is_softplus ? log1p(exp(gate)) : 1 / (1 + exp(-gate)),
+                   want = (double)x.host[99 * n + k] * share;
             assert_true(fabs((double)x.on[CPU][99 * n + k] - want) <= 1e-6 * (1 + fabs(want)));
         }
         expect_near(&x, 1e-6, "rows that are gated");

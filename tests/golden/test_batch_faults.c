@@ -319,6 +319,8 @@ int main(void) {
         {"not finite, latents", numbers_that_are_not_finite, open_model, close_tiny, "tests/golden/models/glm4-lite"},
         {"not finite, heads wider than the state", numbers_that_are_not_finite, open_model, close_tiny,
          "tests/golden/models/gemma4-moe"},
+        {"not finite, other heads of queries", numbers_that_are_not_finite, open_model, close_tiny,
+         "tests/golden/models/laguna"},
         {"not finite, experts", numbers_that_are_not_finite, open_few_experts, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(a_prompt_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_first_step_that_fails, open_llama, close_tiny),

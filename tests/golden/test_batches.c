@@ -181,6 +181,7 @@ int main(void) {
         ALONE("Mamba 2", "tests/golden/models/granite4-h"),
         ALONE("layers that have no feed-forward part", "tests/golden/models/nemotron-h-moe"),
         ALONE("experts beside, other heads", "tests/golden/models/gemma4-moe"),
+        ALONE("other heads of queries, gates of heads", "tests/golden/models/laguna"),
         ALONE("layers that share keys", "tests/golden/models/gemma4-e"),
         ALONE("latents", "tests/golden/models/glm4-lite"),
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),

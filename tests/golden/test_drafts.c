@@ -245,6 +245,7 @@ int main(void) {
         MODEL(among_others, "qwen3.5"),
         MODEL(among_others, "granitemoe"),
         MODEL(among_others, "mellum"),
+        MODEL(among_others, "laguna"),
         MODEL(among_others, "granite4-h"),
         MODEL(a_guess_that_fails, "llama31"),
         MODEL(a_guess_that_fails, "mistral"),

@@ -371,6 +371,7 @@ int main(void) {
         MODEL("hunyuan-moe"),
         MODEL("muse-glimmer"),
         MODEL("youtu"),
+        MODEL("laguna"),
         MODEL("qwen3-fp8"),
         MODEL("phi3-fp8"),
         MODEL("ministral3-fp8"),

@@ -107,6 +107,11 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     compare(c, "sigmoid_mul", out, want, n, 6e-7, 1e-35);
 
     memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) want[i] = (x[i] > 700 ? (double)x[i] : log1p(exp((double)x[i]))) * y[i];
+    c->k->softplus_mul(out, y, n);
+    compare(c, "softplus_mul", out, want, n, 6e-7, 1e-35);
+
+    memcpy(out, x, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) want[i] = x[i] / (1 + exp(-(double)x[i])) * y[i];
     c->k->silu_mul(out, y, n);
     compare(c, "silu_mul", out, want, n, 6e-7, 1e-35);
@@ -138,6 +143,7 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->relu(x, n);
     c->k->relu_squared(x, n);
     c->k->sigmoid_mul(x, y, n);
+    c->k->softplus_mul(x, y, n);
     c->k->silu_mul(x, y, n);
     c->k->gelu_mul(x, y, n);
     c->k->swiglu_oai(x, y, n);
@@ -320,6 +326,9 @@ static void check_not_finite(check *c) {
             c->k->sigmoid_mul(y, ones, n);
             check_that(c, !isfinite(y[at]), "sigmoid_mul n=%d: %g became %g", n, odd[j], y[at]);
             memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->softplus_mul(y, ones, n);
+            check_that(c, !isfinite(y[at]), "softplus_mul n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
             c->k->silu_mul(y, ones, n);
             check_that(c, !isfinite(y[at]), "silu_mul n=%d: %g became %g", n, odd[j], y[at]);
             memcpy(y, x, (size_t)n * sizeof *y);
@@ -330,6 +339,9 @@ static void check_not_finite(check *c) {
             check_that(c, !isfinite(y[at]), "swiglu_oai n=%d: %g became %g", n, odd[j], y[at]);
             c->k->silu_mul(ones, x, n);
             check_that(c, !isfinite(ones[at]), "silu_mul n=%d: times %g is %g", n, odd[j], ones[at]);
+            ones[at] = 1;
+            c->k->softplus_mul(ones, x, n);
+            check_that(c, !isfinite(ones[at]), "softplus_mul n=%d: times %g is %g", n, odd[j], ones[at]);
             ones[at] = 1;
             c->k->sigmoid_mul(ones, x, n);
             check_that(c, !isfinite(ones[at]), "sigmoid_mul n=%d: times %g is %g", n, odd[j], ones[at]);

@@ -320,6 +320,22 @@ static void reads_others(void **state) {
                   ",\"n_routed_experts\":4,\"moe_intermediate_size\":24,"
                   "\"layers_block_type\":[\"linear_attention\",\"moe\",\"mamba\",\"attention\",\"moe\"]}");
     assert_true(c.n_layers == 3 && ig_config_expert_layers(&c) == 2 && c.d_ff == 24 && c.d_ff_shared == 7688);
+    c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON
+                  ",\"n_routed_experts\":4,\"moe_intermediate_size\":24,\"moe_latent_size\":16,"
+                  "\"layers_block_type\":[\"linear_attention\",\"moe\",\"attention\",\"moe\"]}");
+    assert_true(c.d_expert == 16 && ig_config_expert_width(&c) == 16);
+#define LAGUNA                                                                    \
+    "{\"model_type\":\"laguna\"," LLAMA                                           \
+    ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"num_experts\":16," \
+    "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"],"
+    c = from_json(LAGUNA "\"num_attention_heads_per_layer\":[2,4,2]}");
+    assert_true(c.n_heads == 2 && c.local_heads == 4 && c.n_rot == 64 && c.local_n_rot == 128 && c.window[1] == 512);
+    assert_true(c.is_gate_of_heads && c.rope_local_theta == 10000 && c.rope_theta == 500000 && c.d_ff_shared == 512);
+    c = from_json(LAGUNA "\"gating\":\"per-element\"}");
+    assert_true(!c.is_gate_of_heads && c.is_gate_softplus && c.local_heads == 0);
+    refuses(LAGUNA "\"num_attention_heads_per_layer\":[2,4,4]}", "num_attention_heads_per_layer");
+    refuses(LAGUNA "\"gating\":false}", "gating");
+    refuses(LAGUNA "\"moe_router_logit_softcapping\":30.0}", "moe_router_logit_softcapping");
 #define MIXTURE LLAMA ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"n_routed_experts\":16"
     c = from_json("{\"model_type\":\"dots1\"," MIXTURE "}");
     assert_true(c.head_norm == IG_HEAD_NORM_EACH && c.n_plain_layers == 0 && c.is_share_of_all && c.d_ff_shared == 24);

@@ -205,6 +205,29 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_array(&t, "gemma4.attention.head_count_kv", IG_GGUF_U32, 1, heads, sizeof *heads);
     refuses_tiny(&t, "head_count_kv");
 
+    t = tiny_as("laguna");
+    static const uint32_t of_layers[] = {2, 4, 4, 4};
+    tiny_u32(&t, "laguna.block_count", 4);
+    tiny_u32(&t, "laguna.attention.key_length", 16);
+    tiny_u32(&t, "laguna.attention.head_count_kv", 2);
+    tiny_array(&t, "laguna.attention.head_count", IG_GGUF_U32, 4, of_layers, sizeof of_layers);
+    tiny_u32(&t, "laguna.rope.dimension_count", 8);
+    tiny_u32(&t, "laguna.rope.dimension_count_swa", 12);
+    tiny_u32(&t, "laguna.expert_count", 4);
+    tiny_u32(&t, "laguna.expert_used_count", 2);
+    tiny_u32(&t, "laguna.expert_feed_forward_length", 24);
+    tiny_u32(&t, "laguna.expert_shared_feed_forward_length", 48);
+    tiny_u32(&t, "laguna.leading_dense_block_count", 1);
+    refuses_tiny(&t, "head_count"); /* without windows all are of one kind */
+    tiny_u32(&t, "laguna.attention.sliding_window", 16);
+    c = from_tiny(&t);
+    assert_true(!c.window[0] && c.window[1] == 16 && c.window[3] == 16 && c.rope_set[1] == IG_ROPE_LOCAL);
+    assert_true(c.n_heads == 2 && c.local_heads == 4 && c.local_kv_heads == 2 && c.local_head_dim == 16);
+    assert_true(c.n_rot == 8 && c.local_n_rot == 12 && ig_config_rotated(&c) == 20 && ig_config_widest_heads(&c) == 64);
+    assert_true(c.is_gate_softplus && !c.is_gate_of_heads && c.d_ff_shared == 48 && c.n_plain_layers == 1);
+    tiny_u32(&t, "laguna.rope.dimension_count_swa", 20);
+    refuses_tiny(&t, "20 numbers rotate");
+
     t = tiny_as("granite");
     tiny_f32(&t, "granite.attention.scale", 0.25f);
     tiny_f32(&t, "granite.embedding_scale", 12);

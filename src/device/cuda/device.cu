@@ -353,9 +353,9 @@ static void gpu_add_rows(ig_device *d, float *y, const float *x, const int32_t *
     leave(g);
 }
 
-static void gpu_gate_rows(ig_device *d, float *x, const float *gates, int n_rows, int n) {
+static void gpu_gate_rows(ig_device *d, ig_activation kind, float *x, const float *gates, int n_rows, int n) {
     gpu *g = enter(d);
-    ig_cuda_gate_rows(g->work, x, gates, n_rows, n);
+    ig_cuda_gate_rows(g->work, kind, x, gates, n_rows, n);
     leave(g);
 }
 

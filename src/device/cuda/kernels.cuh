@@ -62,7 +62,7 @@ void ig_cuda_add_products(ig_queue q, float *y, const float *x, int n_x, const f
 void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                       int n);
 void ig_cuda_copy_rows(ig_queue q, float *to, size_t to_row, const float *from, size_t from_row, int n, int n_rows);
-void ig_cuda_gate_rows(ig_queue q, float *x, const float *gates, int n_rows, int n);
+void ig_cuda_gate_rows(ig_queue q, ig_activation kind, float *x, const float *gates, int n_rows, int n);
 void ig_cuda_scale(ig_queue q, float *x, float factor, size_t n);
 void ig_cuda_activate(ig_queue q, ig_activation kind, float *gate, const float *up, size_t n);
 /* Of a few numbers the largest magnitudes of n_x arrays, IG_CUDA_PEAKS at most, to page-locked memory; of many *peak,

@@ -229,11 +229,14 @@ static __global__ void add_rows(float *y, const float *x, const int32_t *rows, c
     for (int i = (int)threadIdx.x; i < n; i += THREADS) to[i] += share * from[i];
 }
 
-static __global__ void gate_rows(float *x, const float *gates, int n, size_t all) {
+/* Above 20 it is the number itself, in 24 bits. */
+static __device__ __forceinline__ float softplus(float x) { return (x > 20 ? x : log1pf(expf(x))) + 0 * x; }
+
+static __global__ void gate_rows(bool is_softplus, float *x, const float *gates, int n, size_t all) {
     ig_begin();
     for (size_t i = first_element(); i < all; i += stride()) {
         float gate = gates[i / (size_t)n];
-        x[i] *= 1.0f / (1.0f + expf(-gate)) + 0 * gate;
+        x[i] *= is_softplus ? softplus(gate) : 1.0f / (1.0f + expf(-gate)) + 0 * gate;
     }
 }
 
@@ -252,6 +255,8 @@ static __device__ __forceinline__ float activated(float gate, const float *up, s
         return gate / (1.0f + expf(-gate)) * up[i];
     } else if constexpr (kind == IG_SIGMOID_GATED) {
         return 1.0f / (1.0f + expf(-gate)) * up[i] + 0 * gate;
+    } else if constexpr (kind == IG_SOFTPLUS_GATED) {
+        return softplus(gate) * up[i];
     } else if constexpr (kind == IG_PRODUCT) {
         return gate * up[i];
     } else if constexpr (kind == IG_GELU_GATED) {
@@ -340,9 +345,9 @@ void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows,
     ig_launch(add_rows, dim3((unsigned)n_rows), dim3(THREADS), 0, q, y, x, rows, shares, n);
 }
 
-void ig_cuda_gate_rows(ig_queue q, float *x, const float *gates, int n_rows, int n) {
+void ig_cuda_gate_rows(ig_queue q, ig_activation kind, float *x, const float *gates, int n_rows, int n) {
     size_t all = (size_t)n_rows * (size_t)n;
-    ig_launch(gate_rows, dim3(blocks_for(all)), dim3(THREADS), 0, q, x, gates, n, all);
+    ig_launch(gate_rows, dim3(blocks_for(all)), dim3(THREADS), 0, q, kind == IG_SOFTPLUS_GATED, x, gates, n, all);
 }
 
 static __global__ void copy_rows(float *to, size_t to_row, const float *from, size_t from_row, int n, size_t all) {
@@ -378,6 +383,8 @@ static activations activations_of(ig_activation kind) {
             return activations{activate<IG_SILU_GATED>, activate_to_codes<IG_SILU_GATED>};
         case IG_SIGMOID_GATED:
             return activations{activate<IG_SIGMOID_GATED>, activate_to_codes<IG_SIGMOID_GATED>};
+        case IG_SOFTPLUS_GATED:
+            return activations{activate<IG_SOFTPLUS_GATED>, activate_to_codes<IG_SOFTPLUS_GATED>};
         case IG_PRODUCT:
             return activations{activate<IG_PRODUCT>, activate_to_codes<IG_PRODUCT>};
         case IG_GELU_GATED:
