@@ -52,6 +52,7 @@ enum {
     IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH |
                      IG_VERB_INSPECT | IG_VERB_PREPARE | IG_VERB_SERVE,
     IG_VERB_MODEL = IG_VERB_ENGINE | IG_VERB_TOKENIZE,
+    IG_VERB_NEEDS_MODEL = IG_VERB_MODEL & ~IG_VERB_SERVE, /* a server without has several */
     IG_VERB_GENERATE = IG_VERB_RUN | IG_VERB_CHAT,
     /* Verbs that do what they do for every combination of the lists they are given. */
     IG_VERB_LISTS = IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH | IG_VERB_INSPECT | IG_VERB_TASKS,
@@ -222,12 +223,12 @@ typedef struct ig_cli_options {
     const char *note; /* kv; kv_store and model too */
     bool all;
 
-    const char *host, *unix_path, *api_key, *api_key_file, *alias; /* serve */
-    int port, parallel, queue;
+    const char *host, *unix_path, *api_key, *api_key_file, *alias, *models_dir; /* serve */
+    int port, parallel, queue, models_max;
     double piece_ms, drain;
     const char *pooling;
     bool any_model, sandbox, log_prompts;
-    const char *log_format, *reasoning_format, *allowed_origins;
+    const char *log_format, *log_name, *reasoning_format, *allowed_origins;
     const char *chat_template, *template_kwargs, *reasoning_effort, *reasoning; /* run and chat too */
     bool reuse_answers;
     uint64_t max_body;
@@ -237,12 +238,17 @@ typedef struct ig_cli_options {
     const char *threads_batch, *type_k, *type_v, *gpu_layers; /* llama.cpp's, which others must agree with */
 
     bool has_row[IG_CLI_ROWS_MAX]; /* which rows of the table arguments have named */
+    int argc;                      /* the command line, */
+    char **argv;                   /* with its words first */
 } ig_cli_options;
 
 /* Reads argv[2..] for `verb`; moves what is no option to its front. False after a usage error, which has been printed.
  */
 bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv);
 /* Whether the option with this value of *o was an argument; else it is as the table has it. */
+/* The options of the command line that was parsed, but those whose values are in o at these addresses, which end with
+ * NULL; out has room for all of its arguments. Their number. */
+int ig_cli_pass_on(const char **out, const ig_cli_options *o, const void *const *dropped);
 bool ig_cli_is_given(const ig_cli_options *o, const void *value);
 /* Moves *names, of a list such as "-m, --model", past the next name; its length, 0 at the end. */
 size_t ig_cli_next_name(const char **start, const char **names);

@@ -64,9 +64,10 @@ static void print_policies(FILE *f) {
 
 static void print_verb_help(FILE *f, const ig_cli_verb *verb) {
     fprintf(f, "Usage: infinigen %s", verb->name);
-    if (verb->bit & IG_VERB_MODEL) fprintf(f, " -m");
+    bool needs_model = verb->bit & IG_VERB_NEEDS_MODEL;
+    if (needs_model) fprintf(f, " -m");
     for (int k = 0; k < 2 && verb->positionals[k]; k++)
-        fprintf(f, k || !(verb->bit & IG_VERB_MODEL) ? " [%s]" : " %s", verb->positionals[k]);
+        fprintf(f, k || !needs_model ? " [%s]" : " %s", verb->positionals[k]);
     fprintf(f, " [options]\n\n%s.\n", verb->summary);
     if (verb->details) fprintf(f, "\n%s\n", verb->details);
     fprintf(f, "\nOptions:\n");

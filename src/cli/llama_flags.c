@@ -39,7 +39,6 @@
 #define MODELS \
     "-m takes a file, a directory, or a name that 'infinigen fetch' lists, and -hf a model of the Hugging Face hub"
 #define NO_SERVER "'infinigen serve' is the server"
-#define ONE_MODEL "a server has one model: start one for each"
 #define NO_FILES "there is no TLS, and there are no files but the page: a proxy can add both"
 #define EVAL "'infinigen eval --task FILE' asks questions"
 #define DIVERGENCE "--dense-prefix N with --kv-policy full,infinigen says how far a policy is from full"
@@ -183,7 +182,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--path, --api-prefix, --media-path, --ssl-key-file, --ssl-cert-file", SERVE, VALUE, NULL, NULL, NO_FILES, 0},
     {"--embedding, --embeddings", SERVE, NONE, "*", NULL, NULL, 0},
     {"--rerank, --reranking", SERVE, NONE, NULL, NULL, "there is no ranking", 0},
-    {"--models-dir, --models-preset, --models-max", SERVE, VALUE, NULL, NULL, ONE_MODEL, 0},
+    {"--models-preset", SERVE, VALUE, NULL, NULL, "all models have the same options", 0},
     {"--sleep-idle-seconds", SERVE, VALUE, "-1", NULL, "the model stays loaded: leave it out", 0},
     {"--reuse-port", SERVE, NONE, NULL, NULL, "one server listens at a port: leave it out", 0},
 

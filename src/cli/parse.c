@@ -301,9 +301,26 @@ bool ig_cli_is_given(const ig_cli_options *o, const void *value) {
     return is_given;
 }
 
+int ig_cli_pass_on(const char **out, const ig_cli_options *o, const void *const *dropped) {
+    ig_cli_options scratch = {.verb = o->verb};
+    int n_out = 0;
+    for (int i = 2, at; (at = i) < o->argc;) {
+        size_t n;
+        const char *value;
+        const ig_cli_option *row = split_argument(&n, &value, o->argv[i], o->verb->bit);
+        if (!take_option(&scratch, &i, o->argc, o->argv)) break; /* it was taken before */
+        bool is_kept = true;
+        for (size_t d = 0; row && dropped[d]; d++) is_kept = is_kept && (const char *)o + row->offset != dropped[d];
+        while (is_kept && at < i) out[n_out++] = o->argv[at++];
+    }
+    return n_out;
+}
+
 bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv) {
     memset(o, 0, sizeof *o);
     o->verb = verb;
+    o->argc = argc;
+    o->argv = argv;
     char why[IG_CLI_WHY_BYTES];
     ig_cli_culprit wrong;
     for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
@@ -338,7 +355,7 @@ bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **a
         fprintf(stderr, "infinigen %s: %s\n", verb->name, conflict);
         return false;
     }
-    if ((verb->bit & IG_VERB_MODEL) && !o->model && !o->server) {
+    if ((verb->bit & IG_VERB_NEEDS_MODEL) && !o->model && !o->server) {
         fprintf(
             stderr,
             "infinigen %s: no model given: -m MODEL (a file, a directory, or a name from 'infinigen fetch'), or -hf "

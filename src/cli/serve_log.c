@@ -20,14 +20,15 @@
 
 enum { METHOD_SHOWN = 32, PATH_SHOWN = 256 }; /* bytes: a client may send more */
 
-static json_t *start_line(const char *level) {
+static json_t *start_line(const ig_cli_options *o, const char *level) {
     char text[40], whole[64];
     struct timespec now;
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
     snprintf(whole, sizeof whole, "%s.%03ldZ", text, now.tv_nsec / 1000000);
-    return json_pack("{s:s, s:s}", "time", whole, "level", level);
+    return json_pack("{s:s, s:s, s:o*}", "time", whole, "level", level, "name",
+                     o->log_name ? ig_text_string(o->log_name) : NULL);
 }
 
 /* The UTF-8 character at *at, which is stepped over. */
@@ -89,8 +90,9 @@ static json_t *client_text(const char *text, size_t n) { return ig_text_stringn(
 static size_t shown(const char *path) { return strnlen(path, PATH_SHOWN); }
 
 static char *message_line(const ig_cli_options *o, const char *level, const char *text) {
-    if (strcmp(o->log_format, "json") != 0) return format("infinigen serve: %s\n", text);
-    json_t *line = start_line(level);
+    if (strcmp(o->log_format, "json") != 0)
+        return format("infinigen serve: %s%s%s\n", o->log_name ? o->log_name : "", o->log_name ? ": " : "", text);
+    json_t *line = start_line(o, level);
     json_object_set_new(line, "message", client_text(text, strlen(text)));
     return json_line(line);
 }
@@ -153,8 +155,8 @@ static const char *level_of(const ig_server_record *r) {
     return r->status >= 500 || r->failure ? "error" : r->status >= 400 || !r->is_whole ? "warn" : "info";
 }
 
-static char *record_json(const ig_server_record *r, bool with_body) {
-    json_t *line = start_line(level_of(r));
+static char *record_json(const ig_cli_options *o, const ig_server_record *r, bool with_body) {
+    json_t *line = start_line(o, level_of(r));
     json_object_set_new(line, "id", r->id ? json_string(r->id) : json_null());
     json_object_set_new(line, "client", json_string(r->client));
     json_object_set_new(line, "method", client_text(r->method, strnlen(r->method, METHOD_SHOWN)));
@@ -178,7 +180,7 @@ static char *record_json(const ig_server_record *r, bool with_body) {
 /* "text" with its quotes, to be freed. */
 static char *quoted(const char *text, size_t n) { return dump(client_text(text, n), JSON_ENCODE_ANY); }
 
-static char *record_text(const ig_server_record *r, bool with_body) {
+static char *record_text(const ig_cli_options *o, const ig_server_record *r, bool with_body) {
     char line[1024], status[32] = "no reply";
     char *path = quoted(r->path, shown(r->path)), *body = with_body ? quoted(r->body, r->n_body) : NULL,
          *failure = r->failure ? quoted(r->failure, strlen(r->failure)) : NULL;
@@ -191,8 +193,8 @@ static char *record_text(const ig_server_record *r, bool with_body) {
     if (r->first_token_seconds >= 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", first after %.0f ms", r->first_token_seconds * 1e3);
     snprintf(line + n, sizeof line - (size_t)n, ", done after %.0f ms", r->seconds * 1e3);
-    char *whole = format("infinigen serve: %s%s%s%s%s\n", line, failure ? ", failed: " : "", failure ? failure : "",
-                         body ? ": " : "", body ? body : "");
+    char *whole = format("infinigen serve: %s%s%s%s%s%s%s\n", o->log_name ? o->log_name : "", o->log_name ? ": " : "",
+                         line, failure ? ", failed: " : "", failure ? failure : "", body ? ": " : "", body ? body : "");
     free(path);
     free(failure);
     free(body);
@@ -202,5 +204,5 @@ static char *record_text(const ig_server_record *r, bool with_body) {
 void ig_cli_serve_record(void *user, const ig_server_record *r) {
     const ig_cli_options *o = user;
     bool with_body = o->log_prompts && r->n_body;
-    put(o, strcmp(o->log_format, "json") == 0 ? record_json(r, with_body) : record_text(r, with_body));
+    put(o, strcmp(o->log_format, "json") == 0 ? record_json(o, r, with_body) : record_text(o, r, with_body));
 }

@@ -13,27 +13,16 @@
 #include <sys/stat.h>
 
 #include "cli/serve_log.h"
+#include "cli/serve_models.h"
 #include "server/sandbox.h"
 #include "server/server.h"
 
 enum { POLICIES_MAX = 32 };
 
-/* The file's name without what says of which kind it is: what clients call the model. */
 static const char *model_name(char name[256], const ig_cli_app *app) {
     if (app->o->alias) return app->o->alias;
     if (app->o->hub) return app->o->hub;
-    size_t n = strlen(app->path);
-    while (n > 1 && app->path[n - 1] == '/') n--;
-    size_t first = n;
-    while (first > 0 && app->path[first - 1] != '/') first--;
-    snprintf(name, 256, "%.*s", (int)(n - first < 255 ? n - first : 255), app->path + first);
-    size_t number = ig_cli_number_of_part(name);
-    char *end = strrchr(name, '.');
-    if (number > 1)
-        name[number - 1] = 0;
-    else if (end && end != name && strcmp(end, ".gguf") == 0)
-        *end = 0;
-    return name;
+    return ig_cli_model_name(name, app->path);
 }
 
 /* The sketch of every policy that a request may ask for. */
@@ -188,12 +177,37 @@ static int open_and_serve(const ig_cli_options *o) {
     return ig_cli_close(&app, code);
 }
 
+/* Each of the models that are here has a process of its own, which the options are for. */
+static int serve_many(const ig_cli_options *o) {
+    ig_cli_models models;
+    ig_server_options options;
+    ig_server *server;
+    ig_error err = {0};
+    int code = listen_options(&options, o);
+    if (!code) code = ig_cli_models_find(&models, o);
+    if (code) return code;
+    options.models = models.list;
+    options.n_models = models.n;
+    options.most_models = o->models_max;
+    options.command = models.command;
+    options.is_sandboxed = false;
+    if (ig_server_open(&server, &options, &err)) {
+        code = ig_cli_fail(o, &err);
+    } else {
+        if (ig_server_run(server, &err)) code = ig_cli_fail(o, &err);
+        ig_server_close(server);
+    }
+    ig_cli_models_free(&models);
+    return code;
+}
+
 int ig_cli_serve(const ig_cli_options *o) {
     if (o->sandbox && strcmp(o->device, "cpu") != 0) {
         ig_cli_complain(o, "--sandbox lets no driver of a GPU through: leave it or --device out");
         return IG_EXIT_USAGE;
     }
     if (o->api_key_file) hold(SIGHUP);
+    if (!o->model) return serve_many(o);
     ig_cli_options own = *o;
     int code = o->sandbox ? close_files(&own) : IG_EXIT_OK;
     if (code) return code;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "server/head.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -103,7 +104,10 @@ static unsigned read_first(ig_head *h, char *line, const char **host, size_t *n_
         if ((unsigned char)*at <= ' ' || (unsigned char)*at >= 127) return 400;
     h->method = line;
     target = skip_host(target, host, n_host);
-    target[strcspn(target, "?#")] = 0;
+    target[strcspn(target, "#")] = 0;
+    char *query = strchr(target, '?');
+    if (query) *query++ = 0;
+    h->query = query;
     h->path = *host && !*target ? "/" : target;
     return decode(target) ? 0 : 400;
 }
@@ -222,6 +226,18 @@ unsigned ig_head_read(ig_head *h, char *text, size_t n, const char **why) {
     if (host && (!own || strlen(own) != n_host || strncasecmp(own, host, n_host) != 0))
         return *why = "the path and Host name different hosts", 400;
     return understand(h, why);
+}
+
+bool ig_head_query(const ig_head *h, const char *name, char *out, size_t cap) {
+    size_t n = strlen(name), n_value;
+    for (const char *at = h->query; at && *at; at += n_value + (at[n_value] == '&')) {
+        bool is_it = strncmp(at, name, n) == 0 && at[n] == '=';
+        n_value = strcspn(at, "&");
+        if (!is_it || n_value - n - 1 >= cap) continue;
+        snprintf(out, cap, "%.*s", (int)(n_value - n - 1), at + n + 1);
+        return decode(out);
+    }
+    return false;
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------------- */

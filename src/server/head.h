@@ -23,7 +23,8 @@ typedef struct ig_head_field {
 } ig_head_field;
 
 typedef struct ig_head {
-    const char *method, *path; /* the path decoded, without what follows a question mark */
+    const char *method, *path; /* the path decoded, without what follows a question mark, */
+    const char *query;         /* which is this, as it was sent; NULL: nothing */
     bool is_1_0;
     bool closes;         /* the connection, after the reply */
     bool wants_continue; /* "100 Continue" before it sends its body */
@@ -41,6 +42,9 @@ size_t ig_head_find(const char *text, size_t n, size_t seen);
 unsigned ig_head_read(ig_head *out, char *text, size_t n, const char **why);
 /* The value of a field, of which there is one; NULL: none. */
 const char *ig_head_value(const ig_head *h, const char *name);
+
+/* The value of a name in the query, decoded, of less than `cap` bytes. False: there is none such. */
+bool ig_head_query(const ig_head *h, const char *name, char *out, size_t cap);
 
 /* A line that says how long a chunk is, or a field after the last one (a trailer), without its line feed. */
 bool ig_chunk_size(uint64_t *size, const char *line, size_t n);

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "server/api.h"
+#include "server/router.h"
 #include "text/clock.h"
 
 #include <stdlib.h>
@@ -19,6 +20,8 @@ const ig_route ig_server_routes[] = {
     {"/v1/models", "GET, HEAD", false, ig_route_models, NULL},
     {"/v1/models/", "GET, HEAD", false, ig_route_models, NULL},
     {"/models", "GET, HEAD", false, ig_route_models, NULL},
+    {"/models/load", "POST", false, ig_route_load, NULL},
+    {"/models/unload", "POST", false, ig_route_unload, NULL},
     {"/v1/chat/completions", "POST", false, ig_route_answers, &ig_api_chat},
     {"/chat/completions", "POST", false, ig_route_answers, &ig_api_chat},
     {"/v1/messages", "POST", false, ig_route_answers, &ig_api_messages},
@@ -231,7 +234,7 @@ static void answer(ig_call *c) {
     look_at(c);
     if (!read_body(c)) c->closes = true;
     ig_watch_stage(&c->server->watch, c->wire->connection, IG_STAGE_REPLY);
-    if (!c->refusal.status) c->route->handle(c);
+    if (!c->refusal.status) (c->server->children ? ig_router_answer : c->route->handle)(c);
     if (c->refusal.status && !c->is_answered) ig_reply_refusal(c);
 }
 

@@ -197,10 +197,13 @@ static json_t *details_json(const ig_server *s) {
                      count_json(s->info.n_params), "quantization_level", s->info.weight_type);
 }
 
-static json_t *model_json(const ig_server *s, const char *name) {
+json_t *ig_ollama_model(const char *name, int64_t created, uint64_t bytes, json_t *details) {
     return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", name, "model", name, "modified_at",
-                     time_json((time_t)s->created), "size", (json_int_t)s->info.weight_bytes, "digest", "", "details",
-                     details_json(s));
+                     time_json((time_t)created), "size", (json_int_t)bytes, "digest", "", "details", details);
+}
+
+static json_t *model_json(const ig_server *s, const char *name) {
+    return ig_ollama_model(name, s->created, s->info.weight_bytes, details_json(s));
 }
 
 void ig_route_ollama_models(ig_call *c) {

@@ -270,7 +270,8 @@ static json_t *schemas_of(const ig_server *s) {
 
 void ig_route_openapi(ig_call *c) {
     json_t *paths = json_object(), *all;
-    for (const ig_route *r = ig_server_routes; r->path; r++) add_route(paths, r);
+    for (const ig_route *r = ig_server_routes; r->path; r++)
+        if (r->handle != ig_route_load && r->handle != ig_route_unload) add_route(paths, r); /* are of several models */
     all = json_pack("{s:s, s:{s:s, s:s}, s:o, s:{s:o, s:{s:{s:s, s:s}}}}", "openapi", "3.1.0", "info", "title",
                     "infinigen", "version", ig_version(), "paths", paths, "components", "schemas",
                     schemas_of(c->server), "securitySchemes", "bearer", "type", "http", "scheme", "bearer");

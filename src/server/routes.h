@@ -27,6 +27,8 @@ void ig_route_ollama_show(ig_call *c);
 void ig_route_count_tokens(ig_call *c);
 void ig_route_input_tokens(ig_call *c);
 void ig_route_models(ig_call *c);
+void ig_route_load(ig_call *c);
+void ig_route_unload(ig_call *c);
 void ig_route_health(ig_call *c);
 void ig_route_version(ig_call *c);
 void ig_route_metrics(ig_call *c);

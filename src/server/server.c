@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "server/children.h"
 #include "server/sandbox.h"
 #include "text/clock.h"
 
@@ -94,19 +95,19 @@ static void drain(ig_server *s, const sigset_t *set) {
 
 /* ---- files that may be open --------------------------------------------------------------------- */
 
-/* A connection is a file that is open. The limit is raised as far as it may be; what it does not allow then, they do
- * not get, and some are left for the model, its KV cache and the store. */
+/* A connection is a file that is open, and where it is handed on another one. The limit is raised as far as it may be;
+ * what it does not allow then, they do not get, and some are left for the model, its KV cache and the store. */
 static int allowed_connections(const ig_server *s, int wanted) {
     enum { OTHERS = 256 };
     struct rlimit most;
     if (getrlimit(RLIMIT_NOFILE, &most) != 0) return wanted;
-    rlim_t before = most.rlim_cur, enough = (rlim_t)wanted + OTHERS;
+    rlim_t before = most.rlim_cur, each = s->o->models ? 2 : 1, enough = each * (rlim_t)wanted + OTHERS;
     if (before >= enough) return wanted;
     most.rlim_cur = most.rlim_max < enough ? most.rlim_max : enough;
     if (setrlimit(RLIMIT_NOFILE, &most) != 0) most.rlim_cur = before;
     if (most.rlim_cur >= enough) return wanted;
     rlim_t others = most.rlim_cur / 2 < OTHERS ? most.rlim_cur / 2 : OTHERS;
-    int n = (int)(most.rlim_cur - others);
+    int n = (int)((most.rlim_cur - others) / each);
     ig_server_say(s, "at most %d connections, not %d: only %llu files may be open (ulimit -Hn)", n, wanted,
                   (unsigned long long)most.rlim_cur);
     return n;
@@ -173,9 +174,13 @@ static ig_status look_at_model(ig_server *s, ig_error *err) {
     return ig_tool_format_find(s->tool_format, m, s->thoughts ? s->thoughts->channels : NULL, err);
 }
 
-static ig_status start(ig_server *s, ig_error *err) {
+static ig_status open_model(ig_server *s, ig_error *err) {
     ig_status status = look_at_model(s, err);
-    if (!status) status = ig_scheduler_open(&s->scheduler, s->o->model, &s->o->scheduler, err);
+    return status ? status : ig_scheduler_open(&s->scheduler, s->o->model, &s->o->scheduler, err);
+}
+
+static ig_status start(ig_server *s, ig_error *err) {
+    ig_status status = s->o->models ? ig_children_open(&s->children, s, err) : open_model(s, err);
     if (!status) status = ig_watch_open(&s->watch, &s->o->limits, err);
     if (!status && s->o->is_sandboxed) status = ig_sandbox_calls(err);
     if (!status && s->is_handed_over) status = ig_server_accept(s, err);
@@ -188,9 +193,21 @@ static void stop(ig_server *s) {
     ig_server_accept_no_more(s);
     if (has_listened) ig_watch_end_all(&s->watch);
     if (s->watch.limits) ig_watch_close(&s->watch);
+    ig_children_close(s->children);
     ig_scheduler_close(s->scheduler);
     ig_server_close_adapters(s);
     ig_server_stop_listening(s);
+}
+
+static void say_ready(const ig_server *s) {
+    if (s->children) {
+        ig_server_say(s, "ready: %zu models, %d of them in memory at a time", s->o->n_models, s->o->most_models);
+        return;
+    }
+    ig_server_say(s, "ready: %s, %d at a time, contexts of %d tokens", s->o->alias,
+                  s->o->scheduler.session.cache.memory.n_sessions, ig_scheduler_ctx(s->scheduler));
+    if (ig_scheduler_ctx(s->scheduler) > s->info.n_ctx_train)
+        ig_server_say(s, "contexts are longer than the %d tokens that the model was trained for", s->info.n_ctx_train);
 }
 
 ig_status ig_server_run(ig_server *s, ig_error *err) {
@@ -201,6 +218,7 @@ ig_status ig_server_run(ig_server *s, ig_error *err) {
     s->o = &own;
     s->thread = pthread_self();
     s->tool_format = &format;
+    if (own.models) own.limits.request_seconds = 0, own.alias = ""; /* the processes see to that */
     json_t *alias = ig_text_string(own.alias); /* clients' JSON is UTF-8: so is what they call it */
     own.alias = json_string_value(alias);
     wanted_signals(&wanted, &own);
@@ -209,11 +227,7 @@ ig_status ig_server_run(ig_server *s, ig_error *err) {
     ig_status status = alias ? start(s, err) : ig_text_fail(err, IG_E_MEMORY, "out of memory");
     if (!status) {
         ig_server_say_where(s);
-        ig_server_say(s, "ready: %s, %d at a time, contexts of %d tokens", own.alias,
-                      own.scheduler.session.cache.memory.n_sessions, ig_scheduler_ctx(s->scheduler));
-        if (ig_scheduler_ctx(s->scheduler) > s->info.n_ctx_train)
-            ig_server_say(s, "contexts are longer than the %d tokens that the model was trained for",
-                          s->info.n_ctx_train);
+        say_ready(s);
         wait_for_end(s, &wanted);
         drain(s, &wanted);
     }

@@ -9,6 +9,12 @@
 
 #include "infinigen.h"
 
+/* One of several models, which a process of its own serves. */
+typedef struct ig_server_model {
+    const char *name, *path;
+    uint64_t bytes; /* 0: not known */
+} ig_server_model;
+
 /* Of what clients may take. */
 typedef struct ig_server_limits {
     uint64_t body_bytes;
@@ -57,6 +63,11 @@ typedef struct ig_server_options {
     bool shows_thoughts;     /* a reasoning model's are in its answers; else they are told apart */
     const json_t *variables; /* of chat templates, where a request does not say otherwise; NULL: none */
     ig_model *model;
+    /* Instead several; of what follows then limits and the end are for this server, the rest is the processes'. */
+    const ig_server_model *models; /* [n_models]; NULL: the one above */
+    size_t n_models;
+    int most_models;            /* so many are in memory at a time */
+    const char *const *command; /* of a process, without -m, --alias and others, which are added; ends with NULL */
     ig_scheduler_options scheduler;
     const char *const *sketches; /* [policies] of each policy, in the order of ig_cache_policy(); NULL: none */
     ig_server_limits limits;

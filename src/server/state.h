@@ -15,6 +15,7 @@
 
 typedef struct ig_tool_format ig_tool_format; /* answers.h */
 typedef struct ig_thought_marks ig_thought_marks;
+typedef struct ig_children ig_children; /* children.h */
 
 /* ---- keys (guard.c) -------------------------------------------------------------------------- */
 
@@ -85,6 +86,7 @@ typedef struct ig_infill_marks {
 struct ig_server {
     const ig_server_options *o;
     ig_scheduler *scheduler;
+    ig_children *children; /* of a server of several models, which has no scheduler; else NULL */
     ig_model_info info;
     int listener;
     pthread_t accepting; /* takes connections */

@@ -20,7 +20,7 @@ class Server:
 
     def __init__(self, program, model, *args, env=None):
         self.headers = {}  # of all that is asked
-        self.process = program.start("serve", "-m", model, "--port", 0, "-t", 2, *args, env=env)
+        self.process = program.start("serve", *(("-m", model) if model else ()), "--port", 0, "-t", 2, *args, env=env)
         self.said = b""
         self.is_ready = threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
