@@ -219,7 +219,9 @@ static double fill_likely(ig_sampler *s, const float *logits, float top) {
     double total = o->top_p < 1 ? weigh_all(s, logits, top, 1) : 0;
     double least = o->min_p > 0 ? log((double)o->min_p) : -INFINITY;
     if (o->top_p < 1) least = fmax(least, log((1 - (double)o->top_p) * total / n));
-    ig_candidates_fill_above(&s->candidates, s->kernels, logits, n, (float)((double)top + least - margin));
+    /* Large logits lie further apart than that: rounding must not leave out what it is meant to leave in. */
+    float below = nextafterf((float)((double)top + least - margin), -INFINITY);
+    ig_candidates_fill_above(&s->candidates, s->kernels, logits, n, below);
     return total;
 }
 

@@ -333,6 +333,26 @@ static void narrow_filters_are_greedy(void **state) {
     }
 }
 
+/* Of logits that are far from 0 the highest is left, whatever the others are. */
+static void filters_leave_the_likeliest(void **state) {
+    static const float far[] = {1e5F, 1e10F, 1e30F, -1e5F, -1e10F, -1e30F};
+    ig_logit_bias bias[N_VOCAB];
+    (void)state;
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++)
+        for (int filters = 1; filters < 4; filters++) {
+            ig_sampler_options o = ig_sampler_defaults();
+            for (int k = 0; k < N_VOCAB; k++) bias[k] = (ig_logit_bias){k, k == 77 ? far[i] : 3 * -fabsf(far[i])};
+            o.logit_bias = bias;
+            o.n_logit_bias = N_VOCAB;
+            o.temperature = 1;
+            if (filters & 1) o.top_p = 0.9F;
+            if (filters & 2) o.min_p = 1;
+            ig_sampler *s = open_sampler(o);
+            for (int k = 0; k < 5; k++) assert_int_equal(ig_sampler_next(s, session), 77);
+            ig_sampler_close(s);
+        }
+}
+
 static void seeds_repeat(void **state) {
     (void)state;
     ig_sampler_options o = ig_sampler_defaults();
@@ -409,6 +429,7 @@ int main(void) {
         cmocka_unit_test(greedy_takes_the_best_after_penalties),
         cmocka_unit_test(a_bias_of_minus_infinity_rules_out),
         cmocka_unit_test(narrow_filters_are_greedy),
+        cmocka_unit_test(filters_leave_the_likeliest),
         cmocka_unit_test(seeds_repeat),
         cmocka_unit_test(penalty_turns_away_from_what_was_said),
         cmocka_unit_test(generated_tokens_are_appended),
