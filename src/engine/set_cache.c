@@ -61,6 +61,9 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     ig_session_options o = s->options;
     ig_session_plan p;
     o.cache = *options;
+    o.cache.memory.disk_path = ""; /* it is open already */
+    o.cache.memory.store_path = NULL;
+    o.cache.memory.n_sessions = s->options.cache.memory.n_sessions;
     ig_status status = ig_session_make_plan(&p, s->model, &o, err);
     if (status) return status;
     status = check(&p, s, err);
