@@ -611,7 +611,8 @@ IG_API ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids
 /* Drops the tokens from position n on, if there are so many. Then there are no current logits until the next sync or
  * decode. If entries were dropped for good, or reading fails, fewer than n tokens may be left; or if the model has
  * layers with a window, see whole_windows; or with states (ig_model_info.state_bytes), of which few are kept: where
- * prompts ended, and of the last step. */
+ * prompts ended, and of the last step. With "infinigen-osdi24" none are left of a prompt behind which nothing was
+ * decoded. */
 IG_API ig_status ig_session_cut(ig_session *s, int n, ig_error *err);
 
 /* Goes on with another policy and its options: the session keeps its tokens, their keys and values, and its logits.
