@@ -297,6 +297,8 @@ ig_status ig_kv_write_until(ig_kv *kv, int layer, int end, ig_error *err);
 ig_status ig_kv_write_again(ig_kv *kv, ig_error *err);
 /* What became known of a failed write of the sequence, once. */
 ig_status ig_kv_take_failure(ig_kv *kv, ig_error *err);
+/* Where entries were dropped, those that are held stay in RAM: there is no room for them. */
+ig_status ig_kv_fail_kept(ig_error *err);
 /* The block's slot is given back. */
 void ig_kv_free_slot(ig_kv_memory *m, size_t id);
 

@@ -157,7 +157,8 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
         ig_frame_pool_give(&m->pool, *out);
         *out = NULL;
     }
-    return s || *out ? s : fail_room(m, err);
+    if (s || *out) return s;
+    return ig_kv_has_dropped(kv) ? ig_kv_fail_kept(err) : fail_room(m, err);
 }
 
 static ig_status start_reading(ig_kv_memory *m, reading *r, ig_error *err) {

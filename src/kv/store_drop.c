@@ -119,6 +119,10 @@ static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
     drop_pages(m, begin, end);
 }
 
+ig_status ig_kv_fail_kept(ig_error *err) {
+    return ig_fail(err, IG_E_LIMIT, "the KV cache's share of RAM is too small for the entries that stay in it");
+}
+
 ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err) {
     ig_kv_memory *m = kv->memory;
     bool on_disk = kv->sealed[layer] > 0;
@@ -134,8 +138,7 @@ ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, 
             ig_slots_pack(s, move_entry, &p);
         if (!status) free_blocks(kv, layer, h, ig_kv_blocks_for(m, s->n));
     }
-    if (status == IG_E_LIMIT)
-        return ig_fail(err, status, "the KV cache's share of RAM is too small for the entries that stay in it");
+    if (status == IG_E_LIMIT) return ig_kv_fail_kept(err);
     if (status) return status;
     kv->held[layer] = ig_kv_slots(kv, layer, 0)->n_slots;
     kv->sealed[layer] = 0;

@@ -143,12 +143,33 @@ static void too_little_ram_for_what_is_kept(void **state) {
     ig_session_close(s);
 }
 
+/* Of what is decoded nothing is dropped. */
+static void too_little_ram_for_what_is_decoded(void **state) {
+    (void)state;
+    int32_t ids[N_CTX];
+    ig_error err = {0};
+    ig_status status = IG_OK;
+    fill(ids, 8);
+    ig_session_options o = options("snapkv");
+    o.n_batch = 8;
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.ram_bytes = least_ram(o);
+    ig_session *s = open_session(&o);
+    put(s, ids, 46);
+    for (int i = 46; i < N_CTX && !status; i++) status = ig_session_decode(&s, &ids[i], 1, &err);
+    assert_int_equal(status, IG_E_LIMIT);
+    assert_non_null(strstr(err.text, "the KV cache's share of RAM is too small for the entries that stay in it"));
+    ig_session_close(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(h2o_with_the_whole_budget),
         cmocka_unit_test(h2o_keeps_the_heaviest),
         cmocka_unit_test(h2o_from_disk),
         cmocka_unit_test(too_little_ram_for_what_is_kept),
+        cmocka_unit_test(too_little_ram_for_what_is_decoded),
     };
     return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);
 }
