@@ -84,6 +84,33 @@ static bool is_part(const struct stat *a, const char *directory) {
     return is;
 }
 
+/* Whether it is one of the parts of a GGUF model, NAME-00001-of-00003.gguf. */
+static bool is_gguf_part(const struct stat *a, const char *model) {
+    enum { END = sizeof "-00001-of-00003.gguf" - 1 };
+    char path[4096];
+    int at, n = 0, length = model ? (int)strlen(model) - END : -1;
+    bool is = false;
+    if (length < 0 || sscanf(model + length, "-%5d-of-%5d.gguf", &at, &n) != 2) return false;
+    for (int i = 1; i <= n && !is; i++) {
+        snprintf(path, sizeof path, "%.*s-%05d-of-%05d.gguf", length, model, i, n);
+        is = is_file(a, path);
+    }
+    return is;
+}
+
+static bool is_of_model(const struct stat *a, const char *model) {
+    return is_file(a, model) || is_part(a, model) || is_gguf_part(a, model);
+}
+
+static bool is_of_adapter(const struct stat *a, const ig_cli_options *o) {
+    ig_cli_adapters adapters = {0};
+    bool is = false;
+    ig_cli_read_adapters(&adapters, o);
+    for (int i = 0; i < adapters.n; i++) is = is || is_of_model(a, adapters.list[i].path);
+    ig_cli_free_adapters(&adapters);
+    return is;
+}
+
 /* Another output of the same run. */
 static bool is_output(const struct stat *a, const char *other, const char *path) {
     return other && other != path && is_file(a, other);
@@ -96,11 +123,11 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
         return IG_EXIT_USAGE;
     }
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return IG_EXIT_OK;
-    bool is_read = is_file(&st, model) || is_part(&st, model) || is_file(&st, o->file) || is_file(&st, o->tokens) ||
-                   is_file(&st, o->grammar_file) || is_file(&st, o->chat_template) || is_file(&st, o->schema_file) ||
-                   is_file(&st, o->sources) || is_one_of(&st, &o->tasks) || is_one_of(&st, &o->shots_files) ||
-                   is_one_of(&st, &o->kv_sketch) || is_output(&st, o->kv_trace, path) ||
-                   is_output(&st, o->audit_trace, path);
+    bool is_read = is_of_model(&st, model) || is_of_model(&st, o->draft_model) || is_of_adapter(&st, o) ||
+                   is_file(&st, o->file) || is_file(&st, o->tokens) || is_file(&st, o->grammar_file) ||
+                   is_file(&st, o->chat_template) || is_file(&st, o->schema_file) || is_file(&st, o->sources) ||
+                   is_one_of(&st, &o->tasks) || is_one_of(&st, &o->shots_files) || is_one_of(&st, &o->kv_sketch) ||
+                   is_output(&st, o->kv_trace, path) || is_output(&st, o->audit_trace, path);
     return is_read
                ? ig_cli_complain(o, "%s: would be overwritten, and is read or written already: name another file", path)
                : IG_EXIT_OK;

@@ -135,7 +135,7 @@ static int write_all(making *m, const ig_cli_options *o) {
     bool is_file = o->output && strcmp(o->output, "-") != 0;
     m->out = stdout;
     m->out_name = is_file ? o->output : "standard output";
-    if (is_file) code = ig_cli_create_file(&m->out, o, NULL, o->output);
+    if (is_file) code = ig_cli_create_file(&m->out, o, m->app.path, o->output);
     if (code) return code;
     code = make_all(m, o);
     return is_file ? ig_cli_end_file(m->out, o, o->output, code) : code;

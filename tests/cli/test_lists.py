@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of settings in `perplexity`, `eval`, `bench` and `inspect`, on a tiny model whose tokens are bytes."""
 import json
+import os
 import shutil
 
 import pytest
-from conftest import make_model, one_line, words
+from conftest import TINY_MODELS, make_model, one_line, words
 
 SETTINGS = ("policy", "budget", "kv_type", "alpha", "partial", "limit", "evict", "sketch")
 
@@ -214,6 +215,29 @@ def test_a_part_of_the_model_is_not_overwritten(program, tiny, tmp_path):
         assert status == 1 and "would be overwritten" in one_line(err)
     assert part.read_bytes() == before
     assert program("logits", "-m", tmp_path / "parts", "--tokens", tmp_path / "tokens", "-o", tmp_path / "parts/logits")[0] == 0
+
+
+def test_an_adapter_is_not_overwritten(program, tmp_path):
+    model, adapter = os.path.join(TINY_MODELS, "llama31"), tmp_path / "adapter"
+    shutil.copytree(os.path.join(model, "adapter"), adapter)
+    before = (adapter / "adapter_model.safetensors").read_bytes()
+    (tmp_path / "tokens").write_bytes(b"\0" * 64)
+    status, out, err = program("logits", "-m", model, "--lora", f"a={adapter}:0.5", "--tokens", tmp_path / "tokens",
+                               "-o", adapter / "adapter_model.safetensors")
+    assert status == 1 and "would be overwritten" in one_line(err)
+    assert (adapter / "adapter_model.safetensors").read_bytes() == before
+
+
+def test_no_model_is_overwritten(program, args, tmp_path):
+    model = args[1]
+    shutil.copytree(model, tmp_path / "copy")
+    weights = tmp_path / "copy/model.safetensors"
+    before = weights.read_bytes()
+    for flags in (["tasks", "-m", tmp_path / "copy", "--task", "vt", "-c", "4096", "-n", "1", "-o", weights],
+                  ["run", "-m", model, "-md", tmp_path / "copy", "--raw", "-p", "a", "-n", "2", "--kv-trace", weights]):
+        status, out, err = program(*flags)
+        assert status == 1 and "would be overwritten" in one_line(err), err
+        assert weights.read_bytes() == before
 
 
 def test_two_outputs_are_two_files(program, args, tmp_path):
