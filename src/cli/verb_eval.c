@@ -212,6 +212,8 @@ static int evaluate(ig_cli_evaluation *e, const char *shots_file, bool is_first)
     int code = read_examples(&e->examples, e->app->o, e->task, shots_file);
     if (!code) code = encode(e);
     if (!code) code = open_sessions(e);
+    if (!code && is_first && e->app->o->output) /* a command that is refused leaves what is there */
+        code = ig_cli_create_file(&e->answers, e->app->o, e->app->path, e->app->o->output);
     if (!code) {
         code = ig_cli_eval_ask(e);
         if (e->n + e->n_skipped) ig_cli_eval_report(e, is_first);
@@ -231,12 +233,11 @@ static int evaluate_all(ig_cli_app *app, ig_eval_task *const *tasks) {
     ig_session_options session = ig_cli_session_options(app);
     ig_cli_pairs pairs;
     FILE *answers = NULL;
-    int code = o->output ? ig_cli_create_file(&answers, o, app->path, o->output) : IG_EXIT_OK;
-    if (code) return code;
-    code = ig_cli_open_pairs(&pairs, app, &session.cache);
+    int code = ig_cli_open_pairs(&pairs, app, &session.cache);
     for (int i = 0; !code && i < o->tasks.n; i++) {
         ig_cli_evaluation e = {.app = app, .task = tasks[i], .pairs = &pairs, .answers = answers};
         code = evaluate(&e, o->shots ? o->shots_files.v[i] : NULL, i == 0);
+        answers = e.answers;
     }
     ig_cli_close_pairs(&pairs);
     if (answers && fclose(answers) != 0 && !code) code = ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
