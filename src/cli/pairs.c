@@ -103,6 +103,19 @@ int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options
     return code;
 }
 
+int ig_cli_check_pairs(ig_cli_app *app, const ig_cli_pairs *pairs, int n_ctx, int n_sessions) {
+    ig_session_options options = ig_cli_session_options(app);
+    ig_cache_plan_info plan;
+    ig_error err = {0};
+    options.n_ctx = n_ctx;
+    for (int i = 0; i < pairs->n; i++) {
+        options.cache = pairs->v[i].cache;
+        options.cache.memory.n_sessions = n_sessions;
+        if (ig_cache_plan(&plan, app->model, &options, &err)) return ig_cli_fail(app->o, &err);
+    }
+    return IG_EXIT_OK;
+}
+
 void ig_cli_close_pairs(ig_cli_pairs *pairs) {
     for (int i = 0; i < pairs->n; i++) free(pairs->v[i].sketch);
     free(pairs->v);

@@ -26,6 +26,10 @@ typedef struct ig_cli_pairs {
 /* Every combination of the lists, the rest is `base`'s; those that differ only in what their policy does not look at
  * (the budget of `full`) are one. The exit code; close them in any case. */
 int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options *base);
+/* Refuses what cannot be opened, a policy that takes no limit or too little memory, before anything is measured: each
+ * pair in contexts of n_ctx tokens, for n_sessions sequences in a cache or, if that is 0, one without. The exit code.
+ */
+int ig_cli_check_pairs(ig_cli_app *app, const ig_cli_pairs *pairs, int n_ctx, int n_sessions);
 void ig_cli_close_pairs(ig_cli_pairs *pairs);
 /* "10%", "512", "own", or nothing for `full`. */
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair);

@@ -314,6 +314,8 @@ static int run_context(ig_cli_app *app, const ig_cli_pairs *pairs, int k, int32_
 int ig_cli_perplexity_table(ig_cli_app *app, const ig_cli_pairs *pairs, int32_t *ids, size_t n) {
     json_t *runs = app->o->json ? json_array() : NULL;
     int code = IG_EXIT_OK;
+    for (int k = 0; !code && k < app->o->contexts.n; k++)
+        code = ig_cli_check_pairs(app, pairs, app->o->contexts.v[k], 0);
     for (int k = 0; !code && k < app->o->contexts.n; k++) code = run_context(app, pairs, k, ids, n, runs);
     int reported = runs && json_array_size(runs) ? print_json(app, runs, code) : IG_EXIT_OK;
     json_decref(runs);

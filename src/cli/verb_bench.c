@@ -474,6 +474,15 @@ static int run_depth(bench *b, const ig_cli_pairs *pairs, int depth) {
     return code;
 }
 
+/* Whether every pair can be opened at every depth: better said now than after hours. */
+static int check_pairs(bench *b, const ig_cli_pairs *pairs) {
+    const ig_cli_options *o = b->app.o;
+    int code = IG_EXIT_OK, n_prompt = largest(&o->n_prompt), n_gen = largest(&o->n_gen), batch = largest(&o->batches);
+    for (int d = 0; !code && d < o->depth.n; d++)
+        code = ig_cli_check_pairs(&b->app, pairs, ig_eval_speed_tokens(o->depth.v[d], n_prompt, n_gen), batch);
+    return code;
+}
+
 /* All tests with a number of threads. */
 static int run_threads(bench *b, const ig_cli_options *o, const ig_cli_text *text) {
     ig_cli_pairs pairs = {0};
@@ -482,6 +491,7 @@ static int run_threads(bench *b, const ig_cli_options *o, const ig_cli_text *tex
     if (!code) {
         ig_session_options session = ig_cli_session_options(&b->app);
         code = ig_cli_open_pairs(&pairs, &b->app, &session.cache);
+        if (!code) code = check_pairs(b, &pairs);
         name_model_type(b);
         ig_weight_stats weights;
         ig_model_get_weight_stats(b->app.model, &weights);
