@@ -54,13 +54,21 @@ static json_t *load(const char *text, size_t n_bytes, size_t flags, json_error_t
     return NULL;
 }
 
-ig_status ig_json_parse(json_t **out, const char *text, size_t n_bytes, const char *path, ig_error *err) {
+static ig_status parse(json_t **out, const char *text, size_t n_bytes, size_t flags, const char *path, ig_error *err) {
     json_error_t at;
     bool failed;
-    *out = load(text, n_bytes, JSON_REJECT_DUPLICATES, &at, &failed);
+    *out = load(text, n_bytes, JSON_REJECT_DUPLICATES | flags, &at, &failed);
     if (failed) return ig_fail_memory(err, path, n_bytes);
     if (*out) return IG_OK;
     return ig_fail(err, IG_E_FORMAT, "%s: line %d column %d: %s", path, at.line, at.column, at.text);
+}
+
+ig_status ig_json_parse(json_t **out, const char *text, size_t n_bytes, const char *path, ig_error *err) {
+    return parse(out, text, n_bytes, 0, path, err);
+}
+
+ig_status ig_json_parse_any(json_t **out, const char *text, size_t n_bytes, const char *path, ig_error *err) {
+    return parse(out, text, n_bytes, JSON_DECODE_ANY, path, err);
 }
 
 json_t *ig_json_value(const char *text, size_t n_bytes) {

@@ -279,7 +279,7 @@ ig_status ig_schema_to_gbnf(char **out, const char *schema, size_t n_bytes, ig_e
     if (out) *out = NULL;
     if (!out || !schema) return ig_fail(err, IG_E_ARG, "ig_schema_to_gbnf: a schema and a result are needed");
     if (n_bytes > MAX_BYTES) return ig_fail(err, IG_E_LIMIT, "schema: larger than %d MiB", MAX_BYTES >> 20);
-    ig_status s = ig_json_parse(&root, schema, n_bytes, "schema", err);
+    ig_status s = ig_json_parse_any(&root, schema, n_bytes, "schema", err);
     if (s) return s;
     w.root = root;
     w.known = json_object();

@@ -154,6 +154,8 @@ static void what_is_not_supported_is_refused(void **state) {
     } cases[] = {
         {"", IG_E_FORMAT, "schema: line 1"},
         {"[]", IG_E_FORMAT, "#: is not a schema"},
+        {"5", IG_E_FORMAT, "#: is not a schema"},
+        {"false", IG_E_UNSUPPORTED, "#: 'false' allows nothing"},
         {"{\"a\": 1", IG_E_FORMAT, "schema: line 1"},
         {"{\"not\": {}}", IG_E_UNSUPPORTED, "#: 'not' is not supported"},
         {"{\"properties\": {\"a\": {\"not\": {}}}}", IG_E_UNSUPPORTED, "#/properties/a: 'not' is not supported"},
