@@ -287,7 +287,8 @@ static const char url_script[] =
     "        if e.code == 416 and left:\n"
     "            os.remove(target)\n"
     "            continue\n"
-    "        fail(is_of_hub and hints.get(e.code) or e.reason)\n"
+    "        why = str(e.reason).split('\\n')[0] or f'status {e.code}'\n" /* of a loop several lines */
+    "        fail(is_of_hub and hints.get(e.code) or why)\n"
     "    except (OSError, ValueError, http.client.HTTPException) as e:\n"
     "        why = getattr(e, 'reason', e)\n"
     "        why = getattr(why, 'strerror', None) or why or 'the connection ended'\n"
@@ -314,8 +315,10 @@ static const char append_script[] =
     "                add(part, os.path.getsize(source))\n"
     "except KeyError:\n"
     "    sys.exit(f'{source}: it has no file {member}')\n"
+    "except OSError as e:\n"
+    "    sys.exit(f'{e.filename or target}: {e.strerror or e}')\n"
     "except Exception as e:\n"
-    "    sys.exit(str(e) if isinstance(e, OSError) else f'{source}: {e}')\n";
+    "    sys.exit(f'{source}: {e}')\n";
 
 static const char sha256_script[] =
     "import hashlib, sys\n"
