@@ -257,7 +257,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
 }
 
 int ig_cli_close(ig_cli_app *app, int code) {
-    int traced = ig_cli_close_trace(app);
+    code = ig_cli_close_trace(app, code);
     ig_model_close(app->draft_model);
     ig_model_close(app->model);
     ig_context_close(app->ctx);
@@ -269,7 +269,7 @@ int ig_cli_close(ig_cli_app *app, int code) {
     app->ctx = NULL;
     app->grammar = app->chat_template = NULL;
     app->variables = NULL;
-    return code ? code : traced;
+    return code;
 }
 
 const char *ig_cli_spill_folder(char spill[4096], const ig_cli_options *o) {
@@ -321,11 +321,11 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.cache.partial = o->kv_partial.v[0];
     s.cache.speculate = o->speculate;
     s.cache.audit_every = o->audit || !o->audit_trace ? o->audit : 1;
-    if (app->trace.audits) {
+    if (app->trace.audits.file) {
         s.cache.on_audit = ig_cli_on_audit;
         s.cache.audit_user = &app->trace;
     }
-    if (app->trace.file) {
+    if (app->trace.steps.file) {
         s.cache.trace = ig_cli_on_step;
         s.cache.trace_user = &app->trace;
     }

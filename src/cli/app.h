@@ -89,6 +89,8 @@ int ig_cli_read_grammar(char **gbnf, const ig_cli_options *o);
 /* Opens a file to write to, after the check that it is none that the verb reads: `model` (NULL: none), or what options
  * name; exit code. */
 int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path);
+/* The same where it may keep what it has. */
+int ig_cli_open_file(FILE **out, const ig_cli_options *o, const char *model, const char *path, bool is_kept);
 /* Closes it. A plain file that is not whole, because of the failure `code` or one here, is removed; exit code. */
 int ig_cli_end_file(FILE *f, const ig_cli_options *o, const char *path, int code);
 int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *path);
@@ -105,17 +107,25 @@ const char *ig_cli_size(char out[32], uint64_t bytes);
 
 /* ---- trace of the KV cache (trace.c) ------------------------------------- */
 
+/* What a file had stays in it until its first line is written: a command that is refused changes nothing. */
+typedef struct ig_cli_trace_file {
+    const char *path; /* NULL: it was not asked for */
+    FILE *file;
+    bool has_begun;
+    int why; /* errno of the first line that could not be written; 0: all could */
+} ig_cli_trace_file;
+
 typedef struct ig_cli_trace {
-    FILE *file;              /* of --kv-trace, or NULL */
-    FILE *audits;            /* of --audit-trace, or NULL */
-    const ig_cli_ints *keys; /* of --audit-keys: whose weights it has too */
+    ig_cli_trace_file steps;  /* of --kv-trace */
+    ig_cli_trace_file audits; /* of --audit-trace */
+    const ig_cli_ints *keys;  /* of --audit-keys: whose weights it has too */
 } ig_cli_trace;
 
 struct ig_cli_app;
 /* Opens the files of --kv-trace and --audit-trace that were asked for; the exit code. */
 int ig_cli_open_trace(struct ig_cli_app *app);
-/* Complains if not all could be written; the exit code. */
-int ig_cli_close_trace(struct ig_cli_app *app);
+/* Complains if not all could be written; the exit code, where it was `code` so far. */
+int ig_cli_close_trace(struct ig_cli_app *app, int code);
 /* An ig_cache_trace_fn: user is an ig_cli_trace. */
 void ig_cli_on_step(void *user, const ig_cache_step *step);
 /* An ig_cache_audit_fn: likewise. */

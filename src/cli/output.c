@@ -133,16 +133,20 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
                : IG_EXIT_OK;
 }
 
-int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path) {
+int ig_cli_open_file(FILE **out, const ig_cli_options *o, const char *model, const char *path, bool is_kept) {
     int code = ig_cli_check_output(o, model, path);
     *out = NULL;
     if (code) return code;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (is_kept ? 0 : O_TRUNC), 0666);
     *out = fd >= 0 ? open_stream(fd) : NULL;
     if (*out) return IG_EXIT_OK;
     code = ig_cli_fail_file(o, path);
     if (fd >= 0) close(fd);
     return code;
+}
+
+int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path) {
+    return ig_cli_open_file(out, o, model, path, false);
 }
 
 int ig_cli_end_file(FILE *f, const ig_cli_options *o, const char *path, int code) {

@@ -240,6 +240,19 @@ def test_no_model_is_overwritten(program, args, tmp_path):
         assert weights.read_bytes() == before
 
 
+@pytest.mark.parametrize("flag", ("--kv-trace", "--audit-trace"))
+def test_a_command_that_is_refused_changes_no_trace(program, args, tmp_path, flag):
+    path = tmp_path / "trace"
+    path.write_text("an earlier one, longer than what comes" * 1000)
+    before = path.read_text()
+    run = ["run", *args[:4], "--raw", "-p", "a b c", "-n", "2", flag, path]
+    status, out, err = program(*run, "--kv-ram", "1")
+    assert status != 0 and path.read_text() == before, err
+    status, out, err = program(*run)
+    assert status == 0, err
+    assert path.read_text().startswith("step,layer,") and "earlier" not in path.read_text()
+
+
 def test_two_outputs_are_two_files(program, args, tmp_path):
     (tmp_path / "task").write_text(json.dumps({"query": "a", "choices": ["b", "c"], "answer": 0}) + "\n")
     (tmp_path / "same").write_text("")
