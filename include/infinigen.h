@@ -563,7 +563,8 @@ typedef struct ig_cache_stats {
                                            there is room */
     uint64_t taken_tokens;              /* that sessions took over instead of computing them, so far */
     uint64_t kv_bytes, disk_bytes;      /* in RAM with all tables, and in the disk tier, now */
-    uint64_t sketch_bytes;              /* of the tokens above, now */
+    uint64_t sketch_bytes;              /* of the tokens above, now, but for what a policy keeps for one session alone
+                                           (ig_session_stats) */
     uint64_t read_bytes, written_bytes; /* moved from and to the disk tier */
     uint64_t demoted, recalled;         /* blocks of 4 KiB that left RAM; blocks brought back */
     double stall_seconds;               /* steps stood still for the disk */

@@ -99,7 +99,9 @@ static void write_cache(FILE *f, const ig_scheduler_stats *t, const ig_cache_opt
     fprintf(f, "infinigen_kv_bytes{tier=\"ram\"} %" PRIu64 "\ninfinigen_kv_bytes{tier=\"disk\"} %" PRIu64 "\n",
             k->kv_bytes, k->disk_bytes);
     if (k->vram_bytes) fprintf(f, "infinigen_kv_bytes{tier=\"vram\"} %" PRIu64 "\n", k->vram_bytes);
-    gauge(f, "kv_sketch_bytes", "What policies keep beside keys and values.", k->sketch_bytes);
+    gauge(f, "kv_sketch_bytes",
+          "What policies keep of these tokens beside keys and values, but for what is of one sequence alone.",
+          k->sketch_bytes);
     gauge(f, "kv_tokens", "Tokens held for running requests.", k->tokens);
     gauge(f, "kv_kept_tokens", "Tokens kept for later prompts.", k->kept_tokens);
     counter(f, "kv_fetched_bytes_total", "Read from the disk tier.", k->read_bytes);
