@@ -221,6 +221,7 @@ typedef struct ig_model_info {
     const ig_adapter *adapters; /* [n_adapters] */
     int n_adapters;
     ig_pooling pooling; /* that a model for embeddings states; IG_POOLING_LAST where nothing is stated */
+    bool ranks;         /* texts by a query, see ig_model_rank(), and writes none */
     bool has_tokenizer;
     const char *chat_template; /* Jinja, by which conversations become prompts: the model's, or what the options had;
                                   NULL: there is none */
@@ -245,6 +246,10 @@ IG_API void ig_model_get_info(const ig_model *model, ig_model_info *info);
 /* Which model this is, for naming its files: the same for every copy, another for another model, quantisation or
  * window. 0 if it was opened without weights. */
 IG_API uint64_t ig_model_identity(const ig_model *model);
+/* Of a model that ranks (ig_model_info.ranks): how likely the document in a prompt answers its query, 0 to 1, by the
+ * state of the prompt's last token, [d_model] as ig_session_sync_states() hands it out. The prompt must be as the model
+ * was trained with. NaN: the model ranks nothing. */
+IG_API double ig_model_rank(const ig_model *model, const float *state);
 
 /* Of a model with weights_ram, or on a GPU; else all 0. */
 typedef struct ig_weight_stats {

@@ -489,7 +489,7 @@ static const ig_gguf_family families[] = {
      ig_gguf_read_qwen2moe,
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_shared_feed_forward_length"}},
     {"qwen2vl", IG_ROPE_HALF, ig_gguf_read_no_window, {PICTURE_KEYS}},
-    {"qwen3", IG_ROPE_HALF, ig_gguf_read_qwen3, {NULL}},
+    {"qwen3", IG_ROPE_HALF, ig_gguf_read_qwen3, {"classifier.output_labels"}},
     {"qwen35", IG_ROPE_HALF, read_qwen35, {RECURRENCE_KEYS}},
     {"qwen35moe",
      IG_ROPE_HALF,

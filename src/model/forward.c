@@ -186,6 +186,9 @@ static ig_status make_logits(const forward *f, const float *x, bool *is_finite, 
     const ig_weights *w = &f->m->weights;
     ig_batch *b = f->b;
     float *peak = &b->peaks[b->most_looks];
+    if (w->n_classes)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: ranks texts, and writes none: /v1/rerank of 'infinigen serve'",
+                       f->m->path);
     if (w->final_norm.w) {
         ig_forward_normalise(f, b->x, x, &w->final_norm);
         x = b->x;

@@ -499,10 +499,20 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .adapters = m->adapters,
         .n_adapters = m->n_adapters,
         .pooling = c->pooling,
+        .ranks = m->weights.n_classes > 0,
         .has_tokenizer = m->tokenizer != NULL,
         .chat_template = m->tokenizer ? ig_tokenizer_chat_template(m->tokenizer) : NULL,
         .chat_error = m->chat.why.status ? m->chat.why.text : NULL,
     };
+}
+
+double ig_model_rank(const ig_model *m, const float *state) {
+    double y[2] = {0, 0};
+    if (!m || !state || !m->weights.n_classes) return NAN;
+    for (int k = 0; k < m->weights.n_classes; k++)
+        for (int i = 0; i < m->config.d_model; i++)
+            y[k] += (double)m->weights.classes[(size_t)k * (size_t)m->config.d_model + (size_t)i] * (double)state[i];
+    return 1 / (1 + exp(y[1] - y[0]));
 }
 
 bool ig_model_meta(const ig_model *m, size_t i, const char **key, char *value, size_t cap) {

@@ -414,10 +414,23 @@ static void bind_rope_factors(ig_binder *b) {
                                 (double)w->rope_factors[i]);
 }
 
+/* What ranks texts, instead of an output matrix, which need not be there. */
+static void bind_classes(ig_binder *b) {
+    const char *name = b->g ? "cls.output.weight" : "score.weight";
+    const ig_tensor *t = ig_bind_find(b, name);
+    if (!t) return;
+    uint64_t n = t->n_dims == 2 ? t->dims[1] : 1;
+    if ((n != 1 && n != 2) && !b->status)
+        b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' has %llu rows: 1 or 2 are supported", b->path,
+                            name, (unsigned long long)n);
+    b->w->n_classes = (int)n;
+    b->w->classes = ig_bind_vectors(b, name, (int)t->n_dims, (int)n, b->c->d_model, true);
+}
+
 /* The output matrix. */
 static void bind_head(ig_binder *b) {
     const ig_config *c = b->c;
-    if (b->w->is_tied) {
+    if (b->w->is_tied || (b->w->n_classes && !ig_bind_find(b, b->names.head))) {
         b->w->head = b->w->embed;
         return;
     }
@@ -455,6 +468,7 @@ static void bind_all(ig_binder *b) {
     if (c->final_norm) w->final_norm = ig_bind_norm(b, b->names.final_norm, 0, 1 / logits);
     b->norm_offset = c->norm_offset;
     if (c->d_layer_input) bind_inputs(b);
+    bind_classes(b);
     bind_head(b);
     if (b->g) bind_rope_factors(b);
     for (int i = 0; i < c->n_layers && !b->status; i++) {

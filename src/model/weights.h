@@ -82,14 +82,16 @@ typedef struct ig_weights {
     ig_norm_weights final_norm; /* may be absent */
     ig_matrix head;             /* [n_vocab][d_embed] */
     bool is_tied;               /* the head is the embedding */
-    const float **sink_scores;  /* [n_layers][n_heads] as in ig_attention; NULL: there are none */
-    const float *rope_factors;  /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight,
-                                   rope_factors_long.weight); NULL: none */
-    ig_layer *layers;           /* [n_layers] */
-    ig_arena owned;             /* converted vectors, and what adapters add */
-    ig_arena panels;            /* of matrices */
-    uint64_t replaced_bytes;    /* of matrices in the file, which nothing reads since there are panels */
-    bool *is_used;              /* [tensors of the file] those that are left over are not, nor counted here: */
+    const float *classes;      /* [n_classes][d_model] what a model has that ranks texts (Qwen3-Reranker); NULL: none */
+    int n_classes;             /* 2: yes and no, 1: yes alone */
+    const float **sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: there are none */
+    const float *rope_factors; /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight,
+                                  rope_factors_long.weight); NULL: none */
+    ig_layer *layers;          /* [n_layers] */
+    ig_arena owned;            /* converted vectors, and what adapters add */
+    ig_arena panels;           /* of matrices */
+    uint64_t replaced_bytes;   /* of matrices in the file, which nothing reads since there are panels */
+    bool *is_used;             /* [tensors of the file] those that are left over are not, nor counted here: */
     uint64_t n_params, stored_bytes;
     int low_rank; /* the widest ig_low_rank's; 0: there are no adapters */
 } ig_weights;

@@ -71,6 +71,10 @@ extern const ig_api ig_api_embeddings, ig_api_ollama_embed, ig_api_ollama_embedd
 /* An ig_logits_fn of an ig_choice: adds states to its vector. */
 bool ig_choice_pool(void *user, int first, int n_rows, const float *states);
 
+/* Documents by how well they answer a query, as Jina, Cohere and llama-server have it, and as Text Embeddings Inference
+ * does (rerank.c). */
+extern const ig_api ig_api_rerank;
+
 /* ---- answers ------------------------------------------------------------------------------------- */
 
 /* Answers a call as this API does (exchange.c). */

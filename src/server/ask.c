@@ -426,6 +426,8 @@ bool ig_exchange_read(ig_exchange *x) {
         !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n))
         return false;
     x->n = (int)n;
+    if (x->call->server->info.ranks && !x->api->wants_states)
+        return ig_refuse(x->call, 400, "model", "this model ranks texts, and writes none: POST /v1/rerank");
     if (x->api->is_native && n != 1) return ig_refuse(x->call, 400, "n", "n other than 1 is not supported here");
     return check_absent(x) &&
            (x->api->is_chat || x->api->is_native || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&

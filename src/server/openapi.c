@@ -153,6 +153,12 @@ static const char ollama_embeddings_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA(
         "Model") ",\"prompt\":{\"type\":\"string\"}}" OTHERS;
 
+static const char rerank_body[] =
+    "{\"type\":\"object\",\"required\":[\"query\",\"documents\"],\"properties\":{\"model\":" SCHEMA(
+        "Model") ",\"query\":{\"type\":\"string\"},\"documents\":{\"type\":\"array\",\"minItems\":1,\"maxItems\":256,"
+                 "\"items\":{\"type\":\"string\"}},\"top_n\":" WHOLE("1", "2147483647") ",\"return_documents\":" BOOL
+    "}" OTHERS;
+
 static json_t *body_of(const ig_route *r) {
     const char *text = r->api == &ig_api_chat                 ? chat_body
                        : r->api == &ig_api_messages           ? messages_body
@@ -163,6 +169,7 @@ static json_t *body_of(const ig_route *r) {
                        : r->api == &ig_api_native             ? native_body
                        : r->api == &ig_api_infill             ? infill_body
                        : r->api == &ig_api_embeddings         ? embeddings_body
+                       : r->api == &ig_api_rerank             ? rerank_body
                        : r->api == &ig_api_ollama_embed       ? ollama_embed_body
                        : r->api == &ig_api_ollama_embeddings  ? ollama_embeddings_body
                        : r->handle == ig_route_tokenize       ? tokenize_body

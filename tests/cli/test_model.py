@@ -203,8 +203,8 @@ def test_closed_standard_streams(program, model, tmp_path):
         p = subprocess.run(["sh", "-c", 'exec "$0" "$@" ' + closed, program.path, *run], env=program.env, check=False,
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
         assert p.returncode == status, closed
-        first, *lines = trace.read_bytes().splitlines()
-        assert first.startswith(b"step,layer,"), closed
+        first, *lines = trace.read_bytes().splitlines() or [b""]  # nothing where no step has come
+        assert first.startswith(b"step,layer,") or (status and not first), closed
         assert all(re.fullmatch(rb"(\d+,){9}\d+", line) for line in lines) and (lines or status), closed
 
 

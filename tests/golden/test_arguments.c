@@ -171,6 +171,7 @@ static void models(void **state) {
     assert_string_equal(info.path, "");
     assert_true(!info.chat_template && !info.chat_error);
     assert_int_equal(ig_model_identity(NULL), 0);
+    assert_true(isnan(ig_model_rank(NULL, NULL)) && isnan(ig_model_rank(model, (const float[1]){0})));
     ig_tensor_info tensor;
     assert_true(ig_model_tensor(model, 0, &tensor));
     assert_false(ig_model_tensor(model, 0, NULL));
