@@ -225,7 +225,7 @@ typedef struct ig_cli_options {
 
     const char *host, *unix_path, *api_key, *api_key_file, *alias, *models_dir; /* serve */
     int port, parallel, queue, models_max;
-    double piece_ms, drain;
+    double piece_ms, drain, sleep_idle;
     const char *pooling;
     bool any_model, sandbox, log_prompts;
     const char *log_format, *log_name, *reasoning_format, *allowed_origins;

@@ -182,8 +182,9 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--path, --api-prefix, --media-path, --ssl-key-file, --ssl-cert-file", SERVE, VALUE, NULL, NULL, NO_FILES, 0},
     {"--embedding, --embeddings", SERVE, NONE, "*", NULL, NULL, 0},
     {"--rerank, --reranking", SERVE, NONE, "*", NULL, NULL, 0},
+    {"--models-autoload", SERVE, NONE, "*", NULL, NULL, 0},
+    {"--no-models-autoload", SERVE, NONE, NULL, NULL, "a model is loaded when it is asked for", 0},
     {"--models-preset", SERVE, VALUE, NULL, NULL, "all models have the same options", 0},
-    {"--sleep-idle-seconds", SERVE, VALUE, "-1", NULL, "the model stays loaded: leave it out", 0},
     {"--reuse-port", SERVE, NONE, NULL, NULL, "one server listens at a port: leave it out", 0},
 
     /* the log */

@@ -279,6 +279,8 @@ static const char *find_conflict(const ig_cli_options *o) {
             return "--kv-vram is for a GPU: leave it out, or give --device cuda";
         if (o->weights_vram) return "--weights-vram is for a GPU: leave it out, or give --device cuda";
     }
+    if ((o->verb->bit & IG_VERB_SERVE) && o->model && o->sleep_idle >= 0)
+        return "--sleep-idle-seconds is for a server of several models: with -m the model stays in memory";
     bool has_load = o->clients.n || o->shared.share > 0 || o->shared.number;
     if ((o->verb->bit & IG_VERB_BENCH) && !o->server && (has_load || o->api_key))
         return "--clients, --shared and --api-key are for a server: give --server URL";

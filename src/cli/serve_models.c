@@ -95,17 +95,9 @@ static int add_folder(ig_cli_models *m, const ig_cli_options *o, const char *fol
 
 /* What is of this server alone is not for the processes. */
 static bool make_command(ig_cli_models *m, const ig_cli_options *o) {
-    const void *const dropped[] = {&o->host,
-                                   &o->port,
-                                   &o->unix_path,
-                                   &o->api_key,
-                                   &o->api_key_file,
-                                   &o->allowed_origins,
-                                   &o->models_dir,
-                                   &o->models_max,
-                                   &o->any_model,
-                                   &o->log_name,
-                                   NULL};
+    const void *const dropped[] = {
+        &o->host,       &o->port,       &o->unix_path, &o->api_key,  &o->api_key_file, &o->allowed_origins,
+        &o->models_dir, &o->models_max, &o->any_model, &o->log_name, &o->sleep_idle,   NULL};
     m->command = calloc((size_t)o->argc + 1, sizeof *m->command);
     if (!m->command) return false;
     m->command[0] = o->argv[0];

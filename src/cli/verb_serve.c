@@ -189,6 +189,7 @@ static int serve_many(const ig_cli_options *o) {
     options.models = models.list;
     options.n_models = models.n;
     options.most_models = o->models_max;
+    options.sleep_seconds = o->sleep_idle;
     options.command = models.command;
     options.is_sandboxed = false;
     if (ig_server_open(&server, &options, &err)) {

@@ -29,7 +29,7 @@ typedef struct child {
     int n_waiting;       /* and that wait for it, since it was last tried */
     unsigned n_failures; /* starts that came to nothing */
     uint64_t used;       /* number of its last use */
-    double ending_since;
+    double since;        /* when it became ready, answered last, or was told to end */
     struct sockaddr_un at;
     char **command; /* ends with NULL */
 } child;
@@ -84,7 +84,7 @@ static void start(ig_children *k, size_t i) {
 
 static void end(child *m) {
     m->stage = IG_CHILD_ENDING;
-    m->ending_since = ig_text_seconds();
+    m->since = ig_text_seconds();
     kill(m->pid, SIGTERM);
 }
 
@@ -168,11 +168,15 @@ static void go_on(ig_children *k, size_t i) {
     reap(k, i);
     if (m->stage == IG_CHILD_LOADING && is_ready(m)) {
         m->stage = IG_CHILD_READY;
+        m->since = ig_text_seconds();
         pthread_cond_broadcast(&k->changed);
     }
+    double sleep = k->server->o->sleep_seconds;
+    bool is_idle = m->stage == IG_CHILD_READY && !m->n_users && !m->n_waiting;
+    if (is_idle && sleep >= 0 && ig_text_seconds() > m->since + sleep) m->stage = IG_CHILD_LEAVING;
     bool is_over = m->stage == IG_CHILD_LEAVING && !m->n_users;
     if (m->pid && m->stage != IG_CHILD_ENDING && (is_over || k->is_ending)) end(m);
-    if (m->stage == IG_CHILD_ENDING && ig_text_seconds() > m->ending_since + k->server->o->drain_seconds + 5)
+    if (m->stage == IG_CHILD_ENDING && ig_text_seconds() > m->since + k->server->o->drain_seconds + 5)
         kill(m->pid, SIGKILL);
 }
 
@@ -239,6 +243,7 @@ void ig_children_give(ig_children *k, size_t i, int connection) {
     close(connection);
     pthread_mutex_lock(&k->lock);
     k->list[i].n_users--;
+    k->list[i].since = ig_text_seconds();
     pthread_cond_signal(&k->work);
     pthread_mutex_unlock(&k->lock);
 }

@@ -66,7 +66,8 @@ typedef struct ig_server_options {
     /* Instead several; of what follows then limits and the end are for this server, the rest is the processes'. */
     const ig_server_model *models; /* [n_models]; NULL: the one above */
     size_t n_models;
-    int most_models;            /* so many are in memory at a time */
+    int most_models;            /* so many are in memory at a time, */
+    double sleep_seconds;       /* and one that answers nobody for so long is not; below 0: it stays */
     const char *const *command; /* of a process, without -m, --alias and others, which are added; ends with NULL */
     ig_scheduler_options scheduler;
     const char *const *sketches; /* [policies] of each policy, in the order of ig_cache_policy(); NULL: none */

@@ -136,6 +136,15 @@ def test_models_make_room_when_they_are_done(program, folder):
         assert set(got.values()) == {200} and len(got) == 9 and len(children_of(s.process.pid)) <= 1
 
 
+def test_models_sleep(program, folder):
+    with Many(program, folder, "--sleep-idle-seconds", 0.5, env=None) as s:
+        assert text(s, "one", 1500, ignore_eos=True)[0] == 200 and stages(s)["one"] == "loaded"  # however long it answers
+        wait_for(s, "one", "unloaded")
+        assert text(s, "one")[0] == 200
+    status, _, err = program("serve", "-m", folder / "one", "--sleep-idle-seconds", 5)
+    assert status == 2 and "--sleep-idle-seconds" in one_line(err)
+
+
 def test_load_and_unload(program, folder, served):
     with Many(program, folder) as s:
         assert s.ask("/models/load", {"model": "one"})[1] == {"success": True} and stages(s)["one"] == "loaded"
