@@ -29,7 +29,7 @@ import gguf
 import numpy as np
 import torch
 import transformers
-from transformers import LagunaConfig, LagunaForCausalLM
+from transformers import ApertusConfig, ApertusForCausalLM, LagunaConfig, LagunaForCausalLM
 from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           MistralConfig, MistralForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
@@ -351,6 +351,12 @@ def build(name):
             if part.endswith((".D", ".dt_bias", "conv1d.bias", "e_score_correction_bias")):
                 torch.nn.init.normal_(x, std=0.05 if "score" in part else 0.5)
         return model, torch.bfloat16
+    if name == "apertus":
+        rope = {"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "original_max_position_embeddings": 64,
+                "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        cfg = ApertusConfig(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=3,
+                            num_key_value_heads=1, head_dim=32, max_position_embeddings=256, rope_parameters=rope)
+        return ApertusForCausalLM(cfg), torch.bfloat16
     if name == "laguna":          # layers with a window have other heads, and rotate otherwise
         kinds = ["full_attention", *["sliding_attention"] * 3, "full_attention"]
         rope = {"full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4.0, "partial_rotary_factor": 0.5,
@@ -885,7 +891,7 @@ def main(out, first_seed=1000, only=()):
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
-             *QUANTISED, "nemotron-h-latent", "laguna"]
+             *QUANTISED, "nemotron-h-latent", "laguna", "apertus"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

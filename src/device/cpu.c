@@ -179,6 +179,9 @@ static void activate_task(void *arg, int task, int thread) {
         case IG_RELU_SQUARED:
             k->relu_squared(gate, n);
             break;
+        case IG_XIELU:
+            k->xielu(gate, j->rows.x, n);
+            break;
         case IG_TANH:
             k->tanh(gate, n);
             break;

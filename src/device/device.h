@@ -395,6 +395,7 @@ typedef enum ig_activation {
     IG_SWIGLU_OAI,     /* the gate of gpt-oss (kernel/kernel.h) */
     IG_RELU,           /* gate = max(gate, 0) */
     IG_RELU_SQUARED,   /* gate = max(gate, 0)^2 (So and others, 2021, arXiv 2109.08668) */
+    IG_XIELU,          /* of four numbers, which `up` is (kernel/kernel.h; Huang and Schlag, 2024, arXiv 2411.13010) */
     IG_TANH,           /* gate = tanh(gate) */
     IG_ACTIVATIONS,
 } ig_activation;
@@ -487,7 +488,8 @@ typedef struct ig_device_ops {
                      int n);
     /* x[r][0..n) *= the sigmoid of gates[r], or softplus: of IG_SIGMOID_GATED or IG_SOFTPLUS_GATED. */
     void (*gate_rows)(ig_device *d, ig_activation kind, float *x, const float *gates, int n_rows, int n);
-    /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones. */
+    /* n floats of a feed-forward layer, or of what attention gives, in place; `up` is of the gated ones and of
+     * IG_XIELU. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
     /* out[r][0..channels) = silu of taps_bias + the sum over taps t of taps[t] * x[r - n_taps + 1 + t] (of
      * IG_SHORT_CONVOLUTION the sum itself), for the rows of n_jobs sequences; what is wanted of them later goes to

@@ -160,6 +160,9 @@ typedef struct ig_kernels {
     /* gate[i] = g / (1 + exp(-IG_OAI_ALPHA g)) * (u + 1), g = min(gate[i], IG_OAI_LIMIT), u = up[i] within
      * +-IG_OAI_LIMIT */
     void (*swiglu_oai)(float *gate, const float *up, int n);
+    /* x[i] = (p[0] x + p[2]) x where x is above 0, else p[1] (exp(min(x, p[3])) - 1 - x) + p[2] x; the same at every
+     * level */
+    void (*xielu)(float *x, const float *p, int n);
     /* x[i] = tanh(x[i]) */
     void (*tanh)(float *x, int n);
     /* y[i] *= x[i], the same at every level */

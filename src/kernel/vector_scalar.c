@@ -64,6 +64,13 @@ static void swiglu_oai_scalar(float *gate, const float *up, int n) {
     }
 }
 
+static void xielu(float *x, const float *p, int n) {
+    for (int i = 0; i < n; i++) {
+        float v = x[i];
+        x[i] = v > 0 ? (p[0] * v + p[2]) * v : p[1] * (expm1f(fminf(v, p[3])) - v) + p[2] * v;
+    }
+}
+
 static void tanh_scalar(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] = tanhf(x[i]) + 0 * x[i];
 }
@@ -183,6 +190,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->add_scaled = add_scaled_scalar;
     k->sigmoid_mul = sigmoid_mul_scalar;
     k->softplus_mul = softplus_mul;
+    k->xielu = xielu;
     k->silu_mul = silu_mul_scalar;
     k->gelu_mul = gelu_mul_scalar;
     k->swiglu_oai = swiglu_oai_scalar;

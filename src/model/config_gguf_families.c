@@ -214,6 +214,13 @@ static void read_arcee(ig_section *r, ig_config *c) {
     ig_gguf_read_no_window(r, c);
 }
 
+/* Feed-forward parts without a gate. */
+static void read_apertus(ig_section *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->activation = IG_XIELU;
+    ig_gguf_read_no_window(r, c);
+}
+
 /* Nemotron 4, Minitron. */
 static void read_nemotron(ig_section *r, ig_config *c) {
     c->norm = IG_NORM_LAYER;
@@ -378,6 +385,7 @@ void ig_gguf_read_cohere2(ig_section *r, ig_config *c) {
 
 static const ig_gguf_family families[] = {
     {"afmoe", IG_ROPE_HALF, ig_gguf_read_afmoe, {LATER_EXPERT_KEYS}},
+    {"apertus", IG_ROPE_HALF, read_apertus, {NULL}},
     {"arcee", IG_ROPE_PAIRED, read_arcee, {NULL}},
     {"bailingmoe", IG_ROPE_PAIRED, ig_gguf_read_deepseek, {LATER_EXPERT_KEYS}},
     {"bailingmoe2",

@@ -320,6 +320,18 @@ static void read_arcee(ig_hf_reader *r, ig_config *c) {
     read_relu_squared(r, c);
 }
 
+/* The class has a rule for long contexts where a file states none. */
+static void read_apertus(ig_hf_reader *r, ig_config *c) {
+    const char *act = ig_hf_text(r, r->root, "hidden_act", "xielu");
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norm_eps = 1e-5f;
+    c->activation = IG_XIELU;
+    c->rope_theta = 12000000;
+    ig_hf_read_llama(r, c);
+    if (strcmp(act, "xielu") != 0) ig_hf_refuse(r, "hidden_act", act);
+    if (!ig_hf_rope_object(r)) ig_hf_fail_kind(r, "rope_parameters", "an object");
+}
+
 /* Nemotron 4, Minitron. */
 static void read_nemotron(ig_hf_reader *r, ig_config *c) {
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->d_model / c->n_heads);
@@ -394,6 +406,7 @@ static const ig_config nemotron_sizes = {.n_layers = 1};
 
 static const ig_hf_family families[] = {
     {"afmoe", ig_hf_read_afmoe, {"num_experts", "num_local_experts"}, NULL},
+    {"apertus", read_apertus, {NULL}, NULL},
     {"arcee", read_arcee, {NULL}, NULL},
     {"cohere", read_cohere, {NULL}, NULL},
     {"cohere2", ig_hf_read_cohere2, {NULL}, NULL},

@@ -14,11 +14,12 @@ static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x,
     bool gated = ig_activation_is_gated(f->c->activation);
     size_t n_hidden = (size_t)n * (size_t)w->up.n_out;
     float *hidden[] = {f->b->wide, f->b->wide + n_hidden};
+    const float *beside = gated ? hidden[1] : f->m->weights.layers[f->layer].xielu;
     if (gated)
         ig_forward_multiply_alike(f, hidden, (const ig_matrix *[]){&w->gate, &w->up}, 2, x, shares, row, n);
     else
         ig_forward_multiply_alike(f, hidden, (const ig_matrix *[]){&w->up}, 1, x, shares, row, n);
-    f->dev->ops->activate(f->dev, f->c->activation, hidden[0], gated ? hidden[1] : NULL, n_hidden);
+    f->dev->ops->activate(f->dev, f->c->activation, hidden[0], beside, n_hidden);
     ig_forward_multiply_alike(f, &y, (const ig_matrix *[]){&w->down}, 1, hidden[0], shares, row, n);
 }
 

@@ -162,6 +162,11 @@ static void name_afmoe(ig_weight_names *n) {
     n->router_bias = "layers.%d.mlp.expert_bias";
 }
 
+static void name_apertus(ig_weight_names *n) {
+    n->attn_norm = "layers.%d.attention_layernorm";
+    n->ffn_norm = "layers.%d.feedforward_layernorm";
+}
+
 static void name_ernie4_5_moe(ig_weight_names *n) {
     n->router_bias = "layers.%d.mlp.moe_statics.e_score_correction_bias";
 }
@@ -323,6 +328,7 @@ static const struct {
     void (*name)(ig_weight_names *n);
 } families[] = {
     {"afmoe", name_afmoe},
+    {"apertus", name_apertus},
     {"ernie4_5_moe", name_ernie4_5_moe},
     {"exaone_moe", name_exaone_moe},
     {"gemma2", name_gemma3},

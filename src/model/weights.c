@@ -189,6 +189,35 @@ static void bind_experts(ig_binder *b, ig_layer *l, int i) {
     bind_beside_experts(b, l->experts, i);
 }
 
+/* A number of an activation: in GGUF files of all layers in a list. */
+static float bind_number(ig_binder *b, const char *name, int layer) {
+    char key[64];
+    ig_tensor_name of_layer = ig_bind_name(b, "layers.%d.mlp.act_fn.", layer, name);
+    const ig_tensor *t = b->g ? NULL : ig_bind_find(b, of_layer.text);
+    const uint64_t dims[] = {1};
+    if (!b->g) {
+        const float *x = ig_bind_floats(b, of_layer.text, t ? (int)t->n_dims : 1, dims, 1, 1, false, true);
+        return x ? *x : 0;
+    }
+    snprintf(key, sizeof key, "xielu.%s", name);
+    const ig_gguf_value *v = ig_gguf_find(b->g, key);
+    if (v && v->type == IG_GGUF_ARRAY && v->n_items > (uint64_t)layer)
+        return (float)ig_gguf_array_float(v, (uint64_t)layer);
+    if (!b->status)
+        b->status = ig_fail(b->err, IG_E_FORMAT, "%s: key '%s' must be a number for each layer", b->path, key);
+    return 0;
+}
+
+/* Two of them are kept so that what they stand for is above 0. */
+static const float *bind_xielu(ig_binder *b, int layer) {
+    float *p = ig_arena_take(&b->w->owned, 4 * sizeof *p);
+    float above = bind_number(b, "alpha_p", layer), below = bind_number(b, "alpha_n", layer),
+          slope = bind_number(b, "beta", layer), eps = bind_number(b, "eps", layer);
+    if (!p) return NULL;
+    p[0] = log1pf(expf(above)), p[1] = slope + log1pf(expf(below)), p[2] = slope, p[3] = eps;
+    return p;
+}
+
 /* Taps of a convolution, [channels][n_taps] in files. */
 static const float *bind_taps(ig_binder *b, int layer) {
     uint64_t n_taps = (uint64_t)b->c->recurrence.n_taps, channels = ig_recurrence_channels(&b->c->recurrence);
@@ -399,6 +428,7 @@ static void bind_layer(ig_binder *b, ig_layer *l, int i) {
         l->ffn_norm = ig_bind_norm(b, n->ffn_norm, second, 1);
     if (are_after) l->ffn_norm_after = ig_bind_norm(b, n->ffn_norm_after, second, 1);
     bind_experts(b, l, second);
+    if (c->activation == IG_XIELU) l->xielu = bind_xielu(b, second);
 }
 
 /* Of "longrope" files hold two sets, of which the one for long contexts is used throughout. */

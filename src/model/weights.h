@@ -67,6 +67,7 @@ typedef struct ig_layer {
      * multiplies the embedding, input_out [d_model][d_layer_input]; absent in most models. */
     ig_matrix input_gate, input_out;
     ig_norm_weights input_norm_after;
+    const float *xielu;    /* [4] of IG_XIELU; NULL: it is another activation */
     float scale;           /* of the state behind the layer */
     ig_matrix shared_gate; /* [1][d_model] whose sigmoid is the share of that; absent: it is 1 */
 } ig_layer;

@@ -138,6 +138,11 @@ static void elements(void **state) {
             expect_near(&y, 0, "relu");
             for (int d = 0; d < DEVICES; d++) devices[d]->ops->scale(devices[d], y.on[d], 0.7f, sizes[i]);
             expect_near(&y, 0, "scale");
+            both p = make_both(4, 1);
+            for (int d = 0; d < DEVICES; d++)
+                devices[d]->ops->activate(devices[d], IG_XIELU, y.on[d], p.on[d], sizes[i]);
+            expect_near(&y, 1e-6, "xielu");
+            free_both(&p);
             for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], IG_TANH, y.on[d], NULL, sizes[i]);
             expect_near(&y, 1e-6, "tanh");
             free_both(&x), free_both(&y);

@@ -372,6 +372,7 @@ int main(void) {
         MODEL("muse-glimmer"),
         MODEL("youtu"),
         MODEL("laguna"),
+        MODEL("apertus"),
         MODEL("qwen3-fp8"),
         MODEL("phi3-fp8"),
         MODEL("ministral3-fp8"),

@@ -124,6 +124,15 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->gelu_mul(out, y, n);
     compare(c, "gelu_mul", out, want, n, 4e-6, 1e-6);
 
+    static const float p[] = {0.8f, 0.9f, 0.5f, -1e-6f};
+    memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) {
+        double v = x[i];
+        want[i] = v > 0 ? (p[0] * v + p[2]) * v : p[1] * (expm1(fmin(v, (double)p[3])) - v) + p[2] * v;
+    }
+    c->k->xielu(out, p, n);
+    compare(c, "xielu", out, want, n, 4e-6, 1e-6);
+
     memcpy(out, x, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) want[i] = tanh((double)x[i]);
     c->k->tanh(out, n);

@@ -248,7 +248,7 @@ static const float *take_addition(ig_queue q, const float *x, size_t n) {
     return added;
 }
 
-/* `up` is NULL where nothing is gated. */
+/* `up` is NULL where nothing is gated, but for IG_XIELU. */
 template <ig_activation kind>
 static __device__ __forceinline__ float activated(float gate, const float *up, size_t i) {
     if constexpr (kind == IG_SILU_GATED) {
@@ -264,6 +264,8 @@ static __device__ __forceinline__ float activated(float gate, const float *up, s
     } else if constexpr (kind == IG_SWIGLU_OAI) {
         float g = fminf(gate, IG_OAI_LIMIT), u = fmaxf(fminf(up[i], IG_OAI_LIMIT), -IG_OAI_LIMIT);
         return g / (1.0f + expf(-IG_OAI_ALPHA * g)) * (u + 1) + (0 * gate + 0 * up[i]);
+    } else if constexpr (kind == IG_XIELU) {
+        return gate > 0 ? (up[0] * gate + up[2]) * gate : up[1] * (expm1f(fminf(gate, up[3])) - gate) + up[2] * gate;
     } else if constexpr (kind == IG_TANH) {
         return tanhf(gate) + 0 * gate;
     } else if constexpr (kind == IG_RELU_SQUARED) {
@@ -393,6 +395,8 @@ static activations activations_of(ig_activation kind) {
             return activations{activate<IG_SWIGLU_OAI>, activate_to_codes<IG_SWIGLU_OAI>};
         case IG_RELU_SQUARED:
             return activations{activate<IG_RELU_SQUARED>, activate_to_codes<IG_RELU_SQUARED>};
+        case IG_XIELU:
+            return activations{activate<IG_XIELU>, activate_to_codes<IG_XIELU>};
         case IG_TANH:
             return activations{activate<IG_TANH>, activate_to_codes<IG_TANH>};
         case IG_RELU:
