@@ -113,7 +113,7 @@ static int connect_to(const child *m) {
 /* Whether it takes requests. */
 static bool is_ready(const child *m) {
     static const char ask[] = "GET /health HTTP/1.0\r\n\r\n";
-    enum { PATIENCE_MS = 200, N_REPLY = 12 };
+    enum { PATIENCE_MS = 50, N_REPLY = 12 };
     char reply[N_REPLY] = "";
     int fd = connect_to(m);
     if (fd < 0) return false;
@@ -182,7 +182,7 @@ static void go_on(ig_children *k, size_t i) {
 
 static void wait_for(pthread_cond_t *what, pthread_mutex_t *lock, long ms) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += ms * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
@@ -324,8 +324,12 @@ ig_status ig_children_open(ig_children **out, const ig_server *s, ig_error *err)
     k->server = s;
     k->n = s->o->n_models;
     pthread_mutex_init(&k->lock, NULL);
-    pthread_cond_init(&k->work, NULL);
-    pthread_cond_init(&k->changed, NULL);
+    pthread_condattr_t how;
+    pthread_condattr_init(&how);
+    pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+    pthread_cond_init(&k->work, &how);
+    pthread_cond_init(&k->changed, &how);
+    pthread_condattr_destroy(&how);
     k->list = calloc(k->n, sizeof *k->list);
     if (!k->list || !make_environment(k)) return ig_text_fail(err, IG_E_MEMORY, "out of memory");
     if (!make_folder(k)) return ig_text_fail(err, IG_E_IO, "a folder for sockets: %s", strerror(errno));
