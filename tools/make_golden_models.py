@@ -21,7 +21,7 @@ Everything is computed in float32 with eager attention from the weights as store
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501, deepseek2 of 5300, deepseek3 of
 10700, glm4-lite of 2314). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
-nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, nemotron-h-moe and nemotron-h-latent of 1900).
+nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, qwen3-next-folder of 1330, nemotron-h-moe and nemotron-h-latent of 1900).
 cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200.
 """
 import json, os, shutil, sys
@@ -483,7 +483,7 @@ def build(name):
             return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=eyes)), torch.bfloat16
         text.update(moe_intermediate_size=32, num_experts=6, num_experts_per_tok=2)
         return Qwen3VLMoeForConditionalGeneration(Qwen3VLMoeConfig(text_config=text, vision_config=eyes)), torch.bfloat16
-    if name.startswith("qwen3.5") or name == "qwen3-next":  # layers with a recurrence, gates in the matrix of queries
+    if name.startswith(("qwen3.5", "qwen3-next")):  # layers with a recurrence, gates in the matrix of queries
         text = dict(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=5, num_attention_heads=3,
                     num_key_value_heads=1, head_dim=32, max_position_embeddings=256, linear_key_head_dim=16,
                     linear_value_head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4,
@@ -496,7 +496,7 @@ def build(name):
             cfg = Qwen3_5Config(text_config=text, vision_config=eyes)
             return Qwen3_5ForConditionalGeneration(cfg), torch.bfloat16
         del text["intermediate_size"]
-        if name == "qwen3-next":
+        if name.startswith("qwen3-next"):
             text["rope_parameters"] = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)
             cfg = Qwen3NextConfig(**text, intermediate_size=48, moe_intermediate_size=32,
                                   shared_expert_intermediate_size=48, num_experts=6, num_experts_per_tok=2)
@@ -891,7 +891,7 @@ def main(out, first_seed=1000, only=()):
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
-             *QUANTISED, "nemotron-h-latent", "laguna", "apertus"]
+             *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -126,6 +126,7 @@ void ig_hf_read_lfm3(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_nemotron_h(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen3_5(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_qwen3_next(ig_hf_reader *r, ig_config *c);
 
 /* NULL: there is none of this name. */
 const ig_hf_family *ig_hf_family_named(const char *name);

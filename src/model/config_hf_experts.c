@@ -254,7 +254,7 @@ void ig_hf_read_mellum(ig_hf_reader *r, ig_config *c) {
     }
 }
 
-/* Experts' matrices lie there by columns, or gate and up in turns, or what recurrences get. */
+/* Experts' matrices lie there by columns, or gate and up in turns. */
 void ig_hf_refuse_order(ig_hf_reader *r, ig_config *c) {
     r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' is supported as a GGUF file only", r->path,
                         c->architecture);

@@ -477,7 +477,7 @@ static const ig_hf_family families[] = {
     {"qwen2_vl_text", ig_hf_read_qwen2, {NULL}, NULL},
     {"qwen3", ig_hf_read_qwen3, {NULL}, NULL},
     {"qwen3_moe", ig_hf_read_qwen3_moe, {"num_experts", "num_local_experts"}, NULL},
-    {"qwen3_next", ig_hf_refuse_order, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
+    {"qwen3_next", ig_hf_read_qwen3_next, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
     {"qwen3_vl_moe_text", ig_hf_refuse_order, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_vl_text", ig_hf_read_qwen3, {NULL}, NULL},
     {"qwen3_5_moe_text", ig_hf_read_qwen3_5_moe, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},

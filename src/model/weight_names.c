@@ -303,6 +303,13 @@ static void name_shared_expert(ig_weight_names *n) {
     n->shared_down = "layers.%d.mlp.shared_expert.down_proj";
 }
 
+static void name_qwen3_next(ig_weight_names *n) {
+    name_shared_expert(n);
+    n->mixed = "layers.%d.linear_attn.in_proj_qkvz";
+    n->mixed_gate = NULL;
+    n->beta = "layers.%d.linear_attn.in_proj_ba";
+}
+
 static void name_laguna(ig_weight_names *n) {
     n->attn_gate = "layers.%d.self_attn.g_proj";
     n->router_bias = "layers.%d.mlp.experts.e_score_correction_bias";
@@ -353,6 +360,7 @@ static const struct {
     {"opt", name_opt},
     {"qwen2_moe", name_shared_expert},
     {"qwen3_5_moe_text", name_shared_expert},
+    {"qwen3_next", name_qwen3_next},
 };
 
 /* By which of the embedding's names the file has. A model that also sees pictures has its text part inside, and one for

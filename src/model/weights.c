@@ -241,12 +241,61 @@ static const float *bind_decay(ig_binder *b, int layer, int n_heads) {
     return decay;
 }
 
+/* A matrix in FP8 as one of 16-bit floats, whose rows and columns can be turned: what rounding to these changes is 32
+ * times less than what the 8 bits have cost. */
+static ig_matrix widen(ig_binder *b, const ig_matrix *from) {
+    const ig_kernels *k = ig_kernels_get(IG_CPU_SCALAR);
+    ig_matrix m = {.n_out = from->n_out, .n_in = from->n_in, .type = IG_TYPE_BF16};
+    m.row_bytes = ig_type_row_bytes(ig_type_get(m.type), (size_t)m.n_in);
+    uint16_t *to = ig_arena_take(&b->w->owned, ig_matrix_bytes(&m));
+    m.w = to;
+    for (int r = 0; to && r < m.n_out; r++) {
+        const uint8_t *row = (const uint8_t *)from->w + (size_t)r * from->row_bytes;
+        for (int i = 0, n; i < m.n_in; i += n) {
+            float w[IG_SCALES_UNIT];
+            n = ig_min_int(m.n_in - i, IG_SCALES_UNIT);
+            k->dequantize[from->type](w, row + i, n);
+            ig_scale_codes(w, &from->block_scales, r, i, n);
+            for (int j = 0; j < n; j++) *to++ = ig_f32_bf16(w[j]);
+        }
+    }
+    return m;
+}
+
+/* Of each key head the rows of queries, keys, values and z, one below the other, which become those of all heads, as
+ * other files have them. */
+static void bind_turns(ig_binder *b, ig_recurrent *r, int i) {
+    const ig_recurrence_shape *s = &b->c->recurrence;
+    int n = s->n_key_heads, values = s->n_value_heads / n * s->value_dim, channels = (int)ig_recurrence_channels(s);
+    const int of_head[] = {s->key_dim, s->key_dim, values, values};
+    ig_matrix all = ig_bind_first(b, ig_bind_name(b, b->names.mixed, i, ".weight").text, 2, 1, channels + n * values,
+                                  b->c->d_model);
+    if (b->status) return;
+    if (all.type == IG_TYPE_F8_E4M3) all = widen(b, &all);
+    uint8_t *to = ig_arena_take(&b->w->owned, ig_matrix_bytes(&all));
+    const uint8_t *from = all.w;
+    r->is_made = true;
+    r->qkv = r->z = all;
+    r->qkv.n_out = channels, r->qkv.w = to;
+    r->z.n_out = n * values, r->z.w = to ? to + (size_t)channels * all.row_bytes : NULL;
+    for (int h = 0; to && h < n; h++)
+        for (int k = 0, first = 0; k < 4; first += n * of_head[k++]) {
+            size_t n_bytes = (size_t)of_head[k] * all.row_bytes;
+            memcpy(to + (size_t)(first + h * of_head[k]) * all.row_bytes, from, n_bytes);
+            from += n_bytes;
+        }
+}
+
 static void bind_delta_net(ig_binder *b, ig_recurrent *r, int i) {
     const ig_weight_names *n = &b->names;
     const ig_recurrence_shape *s = &b->c->recurrence;
     int d = b->c->d_model;
-    r->qkv = ig_bind_matrix(b, n->mixed, i, (int)ig_recurrence_channels(s), d);
-    r->z = ig_bind_matrix(b, n->mixed_gate, i, s->n_value_heads * s->value_dim, d);
+    if (n->mixed_gate) {
+        r->qkv = ig_bind_matrix(b, n->mixed, i, (int)ig_recurrence_channels(s), d);
+        r->z = ig_bind_matrix(b, n->mixed_gate, i, s->n_value_heads * s->value_dim, d);
+    } else {
+        bind_turns(b, r, i);
+    }
     r->beta = ig_bind_matrix(b, n->beta, i, s->has_gate_pairs ? 2 * s->n_value_heads : s->n_value_heads, d);
     if (!s->has_gate_pairs) r->alpha = ig_bind_matrix(b, n->alpha, i, s->n_value_heads, d);
     r->norm = ig_bind_part_vector(b, n->mixed_norm, i, "", s->value_dim, true);
@@ -279,27 +328,6 @@ static void bind_recurrence(ig_binder *b, ig_layer *l, int i) {
     if (s->kind == IG_SHORT_CONVOLUTION) return;
     r->w.decay = bind_decay(b, i, s->n_value_heads);
     r->w.decay_bias = ig_bind_part_vector(b, b->names.decay_bias, i, "", s->n_value_heads, true);
-}
-
-/* A matrix in FP8 as one of 16-bit floats, whose rows and columns can be turned: what rounding to these changes is 32
- * times less than what the 8 bits have cost. */
-static ig_matrix widen(ig_binder *b, const ig_matrix *from) {
-    const ig_kernels *k = ig_kernels_get(IG_CPU_SCALAR);
-    ig_matrix m = {.n_out = from->n_out, .n_in = from->n_in, .type = IG_TYPE_BF16};
-    m.row_bytes = ig_type_row_bytes(ig_type_get(m.type), (size_t)m.n_in);
-    uint16_t *to = ig_arena_take(&b->w->owned, ig_matrix_bytes(&m));
-    m.w = to;
-    for (int r = 0; to && r < m.n_out; r++) {
-        const uint8_t *row = (const uint8_t *)from->w + (size_t)r * from->row_bytes;
-        for (int i = 0, n; i < m.n_in; i += n) {
-            float w[IG_SCALES_UNIT];
-            n = ig_min_int(m.n_in - i, IG_SCALES_UNIT);
-            k->dequantize[from->type](w, row + i, n);
-            ig_scale_codes(w, &from->block_scales, r, i, n);
-            for (int j = 0; j < n; j++) *to++ = ig_f32_bf16(w[j]);
-        }
-    }
-    return m;
 }
 
 /* Keys of the latent, as a file has them, [n_heads][key_dim and others][kv_rank], to [n_heads][kv_rank][key_dim]. */
@@ -616,8 +644,8 @@ void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w) {
                               &latent->rotating,
                               &w->v,
                               &w->attn_gate,
-                              &r->qkv,
-                              &r->z,
+                              r->is_made ? NULL : &r->qkv,
+                              r->is_made ? NULL : &r->z,
                               &r->beta,
                               &r->alpha,
                               latent->is_value_up_made ? NULL : &latent->value_up,

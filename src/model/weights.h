@@ -37,6 +37,7 @@ typedef struct ig_recurrent {
     ig_matrix beta;   /* [n_value_heads][d_model], of pairs (has_gate_pairs) with alpha in it; Mamba 2 has none; of a
                          short convolution what multiplies its input, [d_model][d_model] */
     ig_matrix alpha;  /* [n_value_heads][d_model]; absent in pairs and short convolutions */
+    bool is_made;     /* qkv and z are not in the file, which has their rows in turns */
     ig_recurrence_weights w;
     const float *norm; /* [value_dim] of what is read from a state; Mamba 2: of all heads */
 } ig_recurrent;

@@ -394,6 +394,7 @@ int main(void) {
         MODEL("qwen3.5"),
         MODEL("qwen3.5-moe"),
         MODEL("qwen3-next"),
+        MODEL("qwen3-next-folder"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
         {"gemma2 estimates", check_estimates, NULL, NULL, "gemma2"},
         {"gemma2 audit", check_audit, NULL, NULL, "gemma2"},

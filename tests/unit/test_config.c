@@ -324,6 +324,11 @@ static void reads_others(void **state) {
                   ",\"n_routed_experts\":4,\"moe_intermediate_size\":24,\"moe_latent_size\":16,"
                   "\"layers_block_type\":[\"linear_attention\",\"moe\",\"attention\",\"moe\"]}");
     assert_true(c.d_expert == 16 && ig_config_expert_width(&c) == 16);
+    c = from_json(
+        "{\"model_type\":\"qwen3_next\"," LLAMA
+        ",\"num_key_value_heads\":2,\"num_experts\":16,\"moe_intermediate_size\":24,\"full_attention_interval\":3}");
+    assert_true(c.n_recurrent == 2 && c.recurrence.has_gate_pairs && c.is_gate_in_q && c.norm_offset == 1);
+    assert_true(c.n_experts_used == 10 && c.is_shared_gated && !c.is_share_of_all);
 #define LAGUNA                                                                    \
     "{\"model_type\":\"laguna\"," LLAMA                                           \
     ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"num_experts\":16," \
