@@ -34,6 +34,7 @@ typedef struct ig_cli_environment {
     const char *cpu, *log, *api_key;
     const char *hub;       /* address of the Hugging Face hub, never NULL */
     const char *listeners; /* how many sockets systemd hands over (sd_listen_fds(3)); NULL: none */
+    bool is_handed_on;     /* a server of several models has started the program */
 } ig_cli_environment;
 ig_cli_environment ig_cli_read_environment(void);
 

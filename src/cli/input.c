@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/server.h"
+
 ig_cli_environment ig_cli_read_environment(void) {
     const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
     bool is_ours = pid && n && atol(pid) == (long)getpid();
@@ -23,7 +25,8 @@ ig_cli_environment ig_cli_read_environment(void) {
                                 .log = getenv("IG_LOG"),
                                 .api_key = key && *key ? key : NULL,
                                 .hub = hub && *hub ? hub : "https://huggingface.co",
-                                .listeners = is_ours ? n : NULL};
+                                .listeners = is_ours ? n : NULL,
+                                .is_handed_on = getenv(IG_SERVER_HANDED_ON) != NULL};
 }
 
 /* ---- paths ---------------------------------------------------------------- */

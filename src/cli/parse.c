@@ -306,7 +306,7 @@ bool ig_cli_is_given(const ig_cli_options *o, const void *value) {
 int ig_cli_pass_on(const char **out, const ig_cli_options *o, const void *const *dropped) {
     ig_cli_options scratch = {.verb = o->verb};
     int n_out = 0;
-    for (int i = 2, at; (at = i) < o->argc;) {
+    for (int i = 2, at; (at = i) < o->argc && strcmp(o->argv[i], "--") != 0;) {
         size_t n;
         const char *value;
         const ig_cli_option *row = split_argument(&n, &value, o->argv[i], o->verb->bit);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/hub.h"
+#include "text/text.h"
 
 const char *ig_cli_model_name(char name[256], const char *path) {
     size_t n = strlen(path);
@@ -30,7 +31,7 @@ const char *ig_cli_model_name(char name[256], const char *path) {
 }
 
 /* The first of a name is the one that counts. False: no memory. */
-static bool add(ig_cli_models *m, const char *name, const char *path, uint64_t bytes) {
+static bool add_named(ig_cli_models *m, const char *name, const char *path, uint64_t bytes) {
     for (size_t i = 0; i < m->n; i++)
         if (strcmp(m->list[i].name, name) == 0) return true;
     if (m->n == m->cap) {
@@ -48,6 +49,14 @@ static bool add(ig_cli_models *m, const char *name, const char *path, uint64_t b
     free(own_name);
     free(own_path);
     return false;
+}
+
+/* Clients' JSON is UTF-8: so is what they call it. */
+static bool add(ig_cli_models *m, const char *name, const char *path, uint64_t bytes) {
+    json_t *text = ig_text_string(name);
+    bool ok = text && add_named(m, json_string_value(text), path, bytes);
+    json_decref(text);
+    return ok;
 }
 
 /* What 'infinigen fetch' has. */

@@ -58,6 +58,7 @@ static int listen_options(ig_server_options *s, const ig_cli_options *o) {
                                         .idle_seconds = o->keep_alive,
                                         .request_seconds = o->request_timeout},
                              .drain_seconds = o->drain,
+                             .is_handed_on = around.is_handed_on,
                              .is_sandboxed = o->sandbox,
                              .say = ig_cli_serve_say,
                              .on_request = ig_cli_serve_record,
@@ -192,6 +193,10 @@ static int serve_many(const ig_cli_options *o) {
     options.sleep_seconds = o->sleep_idle;
     options.command = models.command;
     options.is_sandboxed = false;
+    /* There may be a socket in the file system, which does not stay behind: the server takes them. */
+    hold(SIGINT);
+    hold(SIGTERM);
+    hold(SIGHUP);
     if (ig_server_open(&server, &options, &err)) {
         code = ig_cli_fail(o, &err);
     } else {

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -29,6 +28,7 @@ typedef struct child {
     int n_waiting;       /* and that wait for it, since it was last tried */
     unsigned n_failures; /* starts that came to nothing */
     uint64_t used;       /* number of its last use */
+    uint64_t wanted;     /* and of when somebody began to wait for it */
     double since;        /* when it became ready, answered last, or was told to end */
     struct sockaddr_un at;
     char **command; /* ends with NULL */
@@ -70,6 +70,8 @@ static void start(ig_children *k, size_t i) {
     m->pid = fork();
     if (m->pid == 0) {
         signal(SIGPIPE, SIG_DFL);
+        signal(SIGTTOU, SIG_IGN);
+        setpgid(0, 0); /* a terminal's signals are for the server, which ends it when it is time */
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         sigprocmask(SIG_SETMASK, &none, NULL);
         execve("/proc/self/exe", m->command, k->environment);
@@ -147,20 +149,27 @@ static int count_running(const ig_children *k, bool are_leaving) {
     return n;
 }
 
-/* Those that are asked for start as far as there is room; for the next one somebody makes room, best one that has
- * nothing to do. */
-static void start_wanted(ig_children *k) {
+/* Of those that are asked for and do not run the one that has been waited for longest; -1: there is none. */
+static int find_wanted(const ig_children *k) {
+    int first = -1;
     for (size_t i = 0; i < k->n; i++) {
-        child *m = &k->list[i];
+        const child *m = &k->list[i];
         if (!m->n_waiting || m->stage != IG_CHILD_OFF) continue;
-        if (count_running(k, false) < k->server->o->most_models) {
-            start(k, i);
-        } else if (!count_running(k, true)) {
-            int leaves = find_oldest(k, true);
-            if (leaves < 0) leaves = find_oldest(k, false);
-            if (leaves >= 0) k->list[leaves].stage = IG_CHILD_LEAVING;
-        }
+        if (first < 0 || m->wanted < k->list[first].wanted) first = (int)i;
     }
+    return first;
+}
+
+/* Those that are asked for start as far as there is room, each in its turn; for the next one somebody makes room, best
+ * one that has nothing to do. */
+static void start_wanted(ig_children *k) {
+    int wanted;
+    while ((wanted = find_wanted(k)) >= 0 && count_running(k, false) < k->server->o->most_models)
+        start(k, (size_t)wanted);
+    if (wanted < 0 || count_running(k, true)) return;
+    int leaves = find_oldest(k, true);
+    if (leaves < 0) leaves = find_oldest(k, false);
+    if (leaves >= 0) k->list[leaves].stage = IG_CHILD_LEAVING;
 }
 
 static void go_on(ig_children *k, size_t i) {
@@ -220,7 +229,7 @@ int ig_children_take(ig_children *k, size_t i, ig_call *c) {
     int fd = -1;
     pthread_mutex_lock(&k->lock);
     unsigned failures = m->n_failures;
-    m->n_waiting++;
+    if (!m->n_waiting++) m->wanted = ++k->n_uses;
     pthread_cond_signal(&k->work);
     while (m->n_failures == failures && !k->is_ending && !atomic_load(&c->ended)) {
         if (m->stage == IG_CHILD_READY && (fd = connect_to(m)) >= 0) break;
@@ -232,7 +241,9 @@ int ig_children_take(ig_children *k, size_t i, ig_call *c) {
     if (fd >= 0) m->used = ++k->n_uses;
     pthread_mutex_unlock(&k->lock);
     if (fd >= 0) return fd;
-    if (has_failed)
+    if (atomic_load(&c->ended) == IG_CALL_GONE)
+        c->closes = true; /* nobody is there to be answered */
+    else if (has_failed)
         ig_refuse(c, 500, "model", "the model '%.128s' could not be loaded: the server's log says why", name_of(k, i));
     else
         ig_refuse(c, 503, NULL, "the server is being shut down");
@@ -250,7 +261,8 @@ void ig_children_give(ig_children *k, size_t i, int connection) {
 
 void ig_children_leave(ig_children *k, size_t i) {
     pthread_mutex_lock(&k->lock);
-    if (k->list[i].stage == IG_CHILD_READY) k->list[i].stage = IG_CHILD_LEAVING;
+    ig_child_stage stage = k->list[i].stage;
+    if (stage == IG_CHILD_READY || stage == IG_CHILD_LOADING) k->list[i].stage = IG_CHILD_LEAVING;
     pthread_cond_signal(&k->work);
     pthread_mutex_unlock(&k->lock);
 }
@@ -295,25 +307,28 @@ static bool make_command(ig_children *k, size_t i) {
 
 /* Keys and sockets are this process's alone. */
 static bool make_environment(ig_children *k) {
-    static const char *const dropped[] = {"INFINIGEN_API_KEY=", "LISTEN_FDS=", "LISTEN_PID=", "LISTEN_FDNAMES="};
+    static const char *const dropped[] = {
+        "INFINIGEN_API_KEY=", "LISTEN_FDS=", "LISTEN_PID=", "LISTEN_FDNAMES=", IG_SERVER_HANDED_ON "="};
     size_t n, kept = 0;
-    char **all = k->environment = copy_words((const char *const *)environ, 0, &n);
+    char **all = k->environment = copy_words((const char *const *)environ, 1, &n);
     for (size_t i = 0; all && i < n; i++) {
         bool is_kept = true;
         for (size_t d = 0; d < sizeof dropped / sizeof *dropped; d++)
             is_kept = is_kept && strncmp(all[i], dropped[d], strlen(dropped[d])) != 0;
         if (is_kept) all[kept++] = all[i];
     }
-    if (all) all[kept] = NULL;
+    static char handed_on[] = IG_SERVER_HANDED_ON "=1";
+    if (all) all[kept++] = handed_on, all[kept] = NULL;
     return all != NULL;
 }
 
 static bool make_folder(ig_children *k) {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    struct stat st;
-    bool fits = runtime && strlen(runtime) < sizeof k->folder - 24 && stat(runtime, &st) == 0 && S_ISDIR(st.st_mode);
-    snprintf(k->folder, sizeof k->folder, "%s/infinigen-XXXXXX", fits ? runtime : "/tmp");
-    if (mkdtemp(k->folder)) return true;
+    const char *const places[] = {getenv("XDG_RUNTIME_DIR"), "/tmp"}; /* the first may be another user's */
+    for (size_t i = 0; i < 2; i++) {
+        if (!places[i] || strlen(places[i]) >= sizeof k->folder - 24) continue;
+        snprintf(k->folder, sizeof k->folder, "%s/infinigen-XXXXXX", places[i]);
+        if (mkdtemp(k->folder)) return true;
+    }
     k->folder[0] = 0;
     return false;
 }

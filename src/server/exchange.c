@@ -293,10 +293,12 @@ static void on_end(void *user, const ig_request_result *result) {
 /* ---- handing over ------------------------------------------------------------------------------------ */
 
 /* Clients share out the places: with keys those that have one in common, however they write it, else those of an
- * address. */
-static uint64_t owner_of(const ig_call *c) {
-    const unsigned char *of = c->key ? (const void *)c->key : c->wire->connection->address.s6_addr;
-    size_t n = c->key ? strlen(c->key) : sizeof c->wire->connection->address;
+ * address; a server of several models, which hands requests on, says whose they are. */
+uint64_t ig_call_owner(const ig_call *c) {
+    const char *name = c->key;
+    if (!name && c->server->o->is_handed_on) name = ig_head_value(c->head, IG_OWNER_FIELD);
+    const unsigned char *of = name ? (const void *)name : c->wire->connection->address.s6_addr;
+    size_t n = name ? strlen(name) : sizeof c->wire->connection->address;
     uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < n; i++) hash = (hash ^ of[i]) * 1099511628211u;
     return hash;
@@ -319,7 +321,7 @@ static ig_request_options request_of(ig_exchange *x, ig_choice *k, size_t i) {
     o.sampler.seed = x->seed + i % (size_t)x->n;
     o.score_prompt = x->is_echo && x->n_top >= 0;
     o.whole_characters = true;
-    o.owner = owner_of(x->call);
+    o.owner = ig_call_owner(x->call);
     o.generate.n_predict = most_made(x, &x->prompts[k->prompt]);
     o.generate.on_text = on_text;
     o.generate.user = k;

@@ -183,6 +183,10 @@ typedef struct ig_exchange {
 
 /* Ends what is not finished. */
 void ig_exchange_cancel(ig_exchange *x);
+/* Whose it is, of those that share out the places; a server of several models tells the model's process in this field.
+ */
+#define IG_OWNER_FIELD "X-Infinigen-Client"
+uint64_t ig_call_owner(const ig_call *c);
 /* A string, a list of tokens, or a list of several of these in "prompt"; false: refused. */
 bool ig_exchange_read_prompts(ig_exchange *x);
 /* Cancels it, and frees all that it has. */

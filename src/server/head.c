@@ -233,9 +233,11 @@ bool ig_head_query(const ig_head *h, const char *name, char *out, size_t cap) {
     for (const char *at = h->query; at && *at; at += n_value + (at[n_value] == '&')) {
         bool is_it = strncmp(at, name, n) == 0 && at[n] == '=';
         n_value = strcspn(at, "&");
-        if (!is_it || n_value - n - 1 >= cap) continue;
+        if (!is_it) continue;
+        bool fits = n_value - n - 1 < cap;
         snprintf(out, cap, "%.*s", (int)(n_value - n - 1), at + n + 1);
-        return decode(out);
+        if (!fits || !decode(out)) *out = 0;
+        return true;
     }
     return false;
 }

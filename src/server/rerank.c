@@ -19,6 +19,8 @@ static const char before[] =
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+enum { PROMPTS_BYTES_MAX = 64 << 20 }; /* of all prompts, each of which has the query */
+
 /* A document is a text, or has one. */
 static const char *text_of(const json_t *document) {
     return json_string_value(json_is_object(document) ? ig_field(document, "text") : document);
@@ -38,7 +40,7 @@ static bool translate(ig_translation *t) {
         NULL};
     static const char *const kept[] = {"model", "lora", "cache_salt", "infinigen", NULL};
     const char *query = NULL, *instruct = usual;
-    bool is_tei, flag;
+    bool is_tei, flag, is_raw = false;
     int64_t most;
     json_t *documents = documents_of(t->body, &is_tei), *prompts = json_array(), *one;
     const char *field = is_tei ? "texts" : "documents";
@@ -51,11 +53,18 @@ static bool translate(ig_translation *t) {
         !ig_field_text(t->call, t->body, "instruct", &instruct) ||
         !ig_field_int(t->call, t->body, "top_n", 1, INT32_MAX, &most) ||
         !ig_field_bool(t->call, t->body, "return_documents", &flag) ||
-        !ig_field_bool(t->call, t->body, "return_text", &flag))
+        !ig_field_bool(t->call, t->body, "return_text", &flag) ||
+        !ig_field_bool(t->call, t->body, "truncate", &flag) || /* what is too long is refused in any case */
+        !ig_field_bool(t->call, t->body, "raw_scores", &is_raw))
         return false;
+    if (is_raw) return ig_refuse(t->call, 400, "raw_scores", "raw_scores must be false: scores are from 0 to 1");
     if (!query) return ig_refuse(t->call, 400, "query", "query is missing");
     if (!json_is_array(documents) || json_array_size(documents) == 0)
         return ig_refuse(t->call, 400, field, "%s must be a list of texts", field);
+    size_t n_each = sizeof before + sizeof after + strlen(instruct) + strlen(query), n = json_array_size(documents);
+    if (n_each > PROMPTS_BYTES_MAX / n)
+        return ig_refuse(t->call, 400, field, "%zu texts are too many, each with a query of %zu bytes", n,
+                         strlen(query));
     json_object_clear(t->out);
     prompts = json_array();
     ig_translation_set(t, t->out, "prompt", prompts);

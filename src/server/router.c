@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "server/router.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,44 +36,53 @@ static int refuse_name(ig_call *c, const char *name) {
     return -1;
 }
 
+/* The only one there is, or the one that was asked last; -1: there is none. */
+static int usual_model(const ig_server *s) { return s->o->n_models == 1 ? 0 : ig_children_latest(s->children); }
+
 static int known_model(ig_call *c, const char *name) {
     int i = find_model(c->server, name);
-    if (i < 0 && c->server->o->any_model) i = ig_children_latest(c->server->children);
+    if (i < 0 && c->server->o->any_model) i = usual_model(c->server);
     return i < 0 ? refuse_name(c, name) : i;
 }
 
-/* The only one there is, or the one that was asked last. */
 static int unnamed_model(ig_call *c) {
-    int i = c->server->o->n_models == 1 ? 0 : ig_children_latest(c->server->children);
+    int i = usual_model(c->server);
     if (i < 0) ig_refuse(c, 400, "model", "which model is missing: GET /v1/models lists them");
     return i;
 }
 
-/* The one that a body names, or the query of a request without one, for which none is loaded; -1: refused. */
+/* A form's blanks may be written as +. */
+static const char *name_of_query(const ig_call *c, char *name, size_t cap) {
+    if (!ig_head_query(c->head, "model", name, cap)) return NULL;
+    for (char *at = name; find_model(c->server, name) < 0 && (at = strchr(at, '+'));) *at = ' ';
+    return name;
+}
+
+/* The one that a body names, or the query; for a request without a body none is loaded. -1: refused. */
 static int asked_model(ig_call *c) {
-    char of_query[256];
+    char of_query[1024];
     const char *name = NULL;
-    if (!c->is_post) {
-        bool is_named = ig_head_query(c->head, "model", of_query, sizeof of_query);
-        int of = is_named ? known_model(c, of_query) : unnamed_model(c);
-        if (of < 0 || ig_children_stage(c->server->children, (size_t)of) == IG_CHILD_READY) return of;
-        ig_refuse(c, 503, "model", "the model '%.128s' is not loaded", c->server->o->models[of].name);
-        return -1;
-    }
-    json_t *body = ig_body(c, c->route->handle == ig_route_adapters ? JSON_ARRAY : JSON_OBJECT);
-    bool ok = body && ig_field_text(c, body, "name", &name) && ig_field_text(c, body, "model", &name);
+    json_t *body = NULL;
+    if (c->is_post) body = ig_body(c, c->route->handle == ig_route_adapters ? JSON_ARRAY : JSON_OBJECT);
+    bool ok = !c->is_post || (body && ig_field_text(c, body, "name", &name) && ig_field_text(c, body, "model", &name));
+    if (ok && !name) name = name_of_query(c, of_query, sizeof of_query);
     int i = !ok ? -1 : name ? known_model(c, name) : unnamed_model(c);
     json_decref(body);
-    return i;
+    if (i < 0 || c->is_post || ig_children_stage(c->server->children, (size_t)i) == IG_CHILD_READY) return i;
+    ig_refuse(c, 503, "model", "the model '%.128s' is not loaded", c->server->o->models[i].name);
+    return -1;
 }
 
 /* ---- handing on -------------------------------------------------------------------------------- */
+
+enum { ROUND_MS = 100 }; /* as seldom a call is looked at */
 
 /* Fields that are of this connection, or that this server has seen to. */
 static bool is_own_field(const char *name) {
     static const char *const own[] = {"Authorization", "Connection", "Content-Length", "Expect",
                                       "Host",          "Keep-Alive", "Origin",         "TE",
-                                      "Trailer",       "Upgrade",    "X-Api-Key",      "Transfer-Encoding"};
+                                      "Trailer",       "Upgrade",    "X-Api-Key",      "Transfer-Encoding",
+                                      IG_OWNER_FIELD};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcasecmp(own[i], name) == 0) return true;
     return false;
@@ -85,6 +95,7 @@ static char *make_head(const ig_call *c, size_t *n) {
     if (!to) return NULL;
     fprintf(to, "%s %s HTTP/1.%d\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n", c->head->method,
             c->route->path, !c->head->is_1_0, c->n_body);
+    fprintf(to, IG_OWNER_FIELD ": %016llx\r\n", (unsigned long long)ig_call_owner(c));
     for (size_t i = 0; i < c->head->n_fields; i++)
         if (!is_own_field(c->head->fields[i].name))
             fprintf(to, "%s: %s\r\n", c->head->fields[i].name, c->head->fields[i].value);
@@ -94,25 +105,29 @@ static char *make_head(const ig_call *c, size_t *n) {
     return NULL;
 }
 
-/* What cannot be sent is of no matter where the process has answered already. */
-static void send_all(int fd, const char *data, size_t n) {
-    ssize_t sent;
-    for (; n && (sent = send(fd, data, n, MSG_NOSIGNAL)) > 0; data += sent) n -= (size_t)sent;
+/* What cannot be sent is of no matter where the process has answered already, or the call has ended. */
+static void send_all(const ig_call *c, int fd, const char *data, size_t n) {
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    while (n && !atomic_load(&c->ended)) {
+        ssize_t sent = send(fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno != EAGAIN && errno != EINTR) return;
+        if (sent < 0) poll(&p, 1, ROUND_MS);
+        if (sent > 0) data += sent, n -= (size_t)sent;
+    }
 }
 
 static bool ask(const ig_call *c, int fd) {
     size_t n;
     char *head = make_head(c, &n);
     if (!head) return false;
-    send_all(fd, head, n);
-    send_all(fd, c->body, c->n_body);
+    send_all(c, fd, head, n);
+    send_all(c, fd, c->body, c->n_body);
     free(head);
     return true;
 }
 
 /* More of the reply; 0: no more comes, or the call has ended. */
 static size_t receive(const ig_call *c, int fd, char *to, size_t most) {
-    enum { ROUND_MS = 100 };
     struct pollfd p = {.fd = fd, .events = POLLIN};
     while (poll(&p, 1, ROUND_MS) <= 0)
         if (atomic_load(&c->ended)) return 0;
@@ -132,7 +147,11 @@ static void hand_back(ig_call *c, int fd) {
     }
     unsigned status = 0;
     if (!end || sscanf(buffer, "HTTP/1.1 %3u", &status) != 1) {
-        ig_refuse(c, 503, NULL, "the process that serves the model has ended");
+        c->closes = atomic_load(&c->ended) == IG_CALL_GONE; /* nobody is there to be answered */
+        if (c->closes) return;
+        ig_refuse(
+            c, 503, NULL,
+            atomic_load(&c->ended) ? "the server is being shut down" : "the process that serves the model has ended");
         c->refusal.may_retry = true;
         return;
     }

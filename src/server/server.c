@@ -183,8 +183,8 @@ static ig_status start(ig_server *s, ig_error *err) {
     ig_status status = s->o->models ? ig_children_open(&s->children, s, err) : open_model(s, err);
     if (!status) status = ig_watch_open(&s->watch, &s->o->limits, err);
     if (!status && s->o->is_sandboxed) status = ig_sandbox_calls(err);
+    if (!status) atomic_store(&s->is_ready, true); /* who waits at a socket that was handed over is not turned away */
     if (!status && s->is_handed_over) status = ig_server_accept(s, err);
-    if (!status) atomic_store(&s->is_ready, true);
     return status;
 }
 

@@ -9,6 +9,9 @@
 
 #include "infinigen.h"
 
+/* In the environment of a process that such a server has started. */
+#define IG_SERVER_HANDED_ON "INFINIGEN_HANDED_ON"
+
 /* One of several models, which a process of its own serves. */
 typedef struct ig_server_model {
     const char *name, *path;
@@ -73,6 +76,7 @@ typedef struct ig_server_options {
     const char *const *sketches; /* [policies] of each policy, in the order of ig_cache_policy(); NULL: none */
     ig_server_limits limits;
     double drain_seconds; /* at the end, for what is being answered */
+    bool is_handed_on;    /* requests come from a server of several models, which says whose they are */
     bool is_sandboxed;    /* gives up other calls than a server needs before it takes requests */
     /* Says what goes on, a line without its end, from any thread. */
     void (*say)(void *user, const char *line);

@@ -136,6 +136,64 @@ def test_models_make_room_when_they_are_done(program, folder):
         assert set(got.values()) == {200} and len(got) == 9 and len(children_of(s.process.pid)) <= 1
 
 
+def test_nobody_starves(program, folder):
+    """Two that go on asking for one model keep nobody else from another."""
+    with Many(program, folder, "--models-max", 1) as s:
+        is_over, got = threading.Event(), []
+
+        def go_on():
+            while not is_over.is_set():
+                got.append(text(s, "one", 2)[0])
+        askers = [threading.Thread(target=go_on) for _ in range(2)]
+        for a in askers:
+            a.start()
+        assert text(s, "two")[0] == 200 and text(s, "three")[0] == 200
+        is_over.set()
+        for a in askers:
+            a.join(60)
+        assert got and set(got) == {200}
+
+
+def test_names_in_queries(program, folder):
+    (folder / "one").rename(folder / "my own model")
+    with Many(program, folder) as s:
+        assert text(s, "two")[0] == 200 and text(s, "my own model")[0] == 200 and text(s, "two")[0] == 200
+        for query in "my%20own%20model", "my+own+model":
+            assert s.ask(f"/props?a=b&model={query}")[1]["model_alias"] == "my own model"
+        status, reply, _ = s.ask("/tokenize?model=my+own+model", {"content": "a"})
+        assert status == 200 and s.ask("/props")[1]["model_alias"] == "my own model"
+        for query in "two%zz", "x" * 2000, "":
+            assert s.ask(f"/props?model={query}")[0] == 404
+
+
+def test_a_signal_to_all_of_them(program, folder):
+    """Ctrl-C: who waits for a model or an answer gets it."""
+    with Many(program, folder, "-c", 8192) as s:
+        assert text(s, "one")[0] == 200
+        got = []
+        asks = [threading.Thread(target=lambda n=n: got.append(text(s, n, 200, ignore_eos=True))) for n in ("one", "two")]
+        for a in asks:
+            a.start()
+        time.sleep(0.05)
+        assert not {os.getpgid(p) for p in children_of(s.process.pid)} & {os.getpgid(s.process.pid)}
+        assert s.stop(signal.SIGINT) == 0
+        for a in asks:
+            a.join(60)
+        assert [r[0] for r in got] == [200, 200]
+
+
+def test_at_a_socket(program, folder, tmp_path):
+    path = tmp_path / "socket"
+    for i in range(10):
+        p = program.start("serve", "--models-dir", folder, "--unix", path)
+        while not path.exists():
+            assert p.poll() is None
+        time.sleep(i * 0.001)
+        p.terminate()
+        assert p.wait(20) == 0 and not path.exists(), p.stderr.read()
+        p.communicate()
+
+
 def test_models_sleep(program, folder):
     with Many(program, folder, "--sleep-idle-seconds", 0.5, env=None) as s:
         assert text(s, "one", 1500, ignore_eos=True)[0] == 200 and stages(s)["one"] == "loaded"  # however long it answers
