@@ -18,16 +18,17 @@
 
 /* ---- which model ------------------------------------------------------------------------------ */
 
-/* Ollama's clients put a tag behind names, which is this one where none was chosen. */
-static bool is_name(const char *own, const char *name) {
-    size_t n = strlen(own);
-    return strncmp(own, name, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0);
-}
-
+/* The name, or the same without what Ollama's clients put behind it where no tag was chosen. */
 static int find_model(const ig_server *s, const char *name) {
-    for (size_t i = 0; i < s->o->n_models; i++)
-        if (is_name(s->o->models[i].name, name)) return (int)i;
-    return -1;
+    size_t n = strlen(name), n_tag = strlen(":latest");
+    int found = -1;
+    for (size_t i = 0; i < s->o->n_models; i++) {
+        const char *own = s->o->models[i].name;
+        if (strcmp(own, name) == 0) return (int)i;
+        bool is_tagged = n > n_tag && strcmp(name + n - n_tag, ":latest") == 0 && strlen(own) == n - n_tag;
+        if (is_tagged && strncmp(own, name, n - n_tag) == 0) found = (int)i;
+    }
+    return found;
 }
 
 static int refuse_name(ig_call *c, const char *name) {

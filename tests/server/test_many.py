@@ -156,8 +156,10 @@ def test_nobody_starves(program, folder):
 
 def test_names_in_queries(program, folder):
     (folder / "one").rename(folder / "my own model")
+    make_model(folder / "two:latest")
     with Many(program, folder) as s:
-        assert text(s, "two")[0] == 200 and text(s, "my own model")[0] == 200 and text(s, "two")[0] == 200
+        assert text(s, "two:latest")[1]["model"] == "two:latest" and text(s, "my own model:latest")[1]["model"] == "my own model"
+        assert text(s, "two")[1]["model"] == "two"
         for query in "my%20own%20model", "my+own+model":
             assert s.ask(f"/props?a=b&model={query}")[1]["model_alias"] == "my own model"
         status, reply, _ = s.ask("/tokenize?model=my+own+model", {"content": "a"})

@@ -252,7 +252,7 @@ static const struct {
      "no layer attends"},
     {"nemotron_h", "layers_block_type", "[\"mamba\",7,\"attention\"]", IG_E_UNSUPPORTED, "'layers_block_type' is '?'"},
     {"nemotron_h", "mlp_hidden_act", "\"silu\"," NEMOTRON, IG_E_UNSUPPORTED, "'mlp_hidden_act' is 'silu'"},
-    {"nemotron_h", "moe_latent_size", "64," NEMOTRON, IG_E_UNSUPPORTED, "'moe_latent_size'"},
+    {"nemotron_h", "moe_latent_size", "0," NEMOTRON, IG_E_FORMAT, "'moe_latent_size'"},
     {"nemotron_h", "num_experts_per_tok", "5," NEMOTRON, IG_E_FORMAT, "'num_experts_per_tok'"},
     {"nemotron_h", "n_group", "2," NEMOTRON, IG_E_UNSUPPORTED, "'n_group' is 'above 1'"},
     {"opt", "ffn_dim", NULL, IG_E_FORMAT, "'ffn_dim' is missing"},

@@ -478,7 +478,7 @@ static void what_cannot_be_prepared(void **state) {
     assert_int_equal(prepare(llama, path, 100, N_CTX, 40, &err), IG_E_ARG);
     assert_int_equal(prepare(llama, path, 100, 1, 0, &err), IG_E_ARG);
     assert_int_equal(prepare(opt, path, 100, 5000, 0, &err), IG_E_ARG); /* has learned positions */
-    assert_int_equal(prepare(llama, "/nonexistent/a.igs", 100, N_CTX, 0, &err), IG_E_IO);
+    assert_int_equal(prepare(llama, "/proc/nonexistent/a.igs", 100, N_CTX, 0, &err), IG_E_IO);
     assert_int_equal(ig_prepare(NULL, llama, path, NULL, &err), IG_E_ARG);
     assert_non_null(strstr(err.text, "no tokenizer"));
     assert_int_equal(prepare_skew(llama, path, 63, &err), IG_E_ARG);
