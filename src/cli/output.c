@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "cli/app.h"
+#include "cli/hub.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -86,13 +87,14 @@ static bool is_part(const struct stat *a, const char *directory) {
 
 /* Whether it is one of the parts of a GGUF model, NAME-00001-of-00003.gguf. */
 static bool is_gguf_part(const struct stat *a, const char *model) {
-    enum { END = sizeof "-00001-of-00003.gguf" - 1 };
     char path[4096];
-    int at, n = 0, length = model ? (int)strlen(model) - END : -1;
+    size_t number = model ? ig_cli_number_of_part(model) : 0;
+    if (!number) return false;
+    const char *rest = model + number + 5;
+    int n = atoi(rest + sizeof "-of-" - 1);
     bool is = false;
-    if (length < 0 || sscanf(model + length, "-%5d-of-%5d.gguf", &at, &n) != 2) return false;
     for (int i = 1; i <= n && !is; i++) {
-        snprintf(path, sizeof path, "%.*s-%05d-of-%05d.gguf", length, model, i, n);
+        snprintf(path, sizeof path, "%.*s%05d%s", (int)number, model, i, rest);
         is = is_file(a, path);
     }
     return is;

@@ -262,7 +262,19 @@ static void read_minicpm(ig_section *r, ig_config *c) {
     c->logit_scale = ig_section_scale(r, "logit_scale", c->d_model / 256.0);
 }
 
+/* Of a model that ranks texts. */
+static void check_classes(ig_section *r) {
+    ig_section_key key = ig_section_name(r, "classifier.output_labels");
+    const ig_gguf_value *v = ig_gguf_find(r->g, key.text);
+    bool are_texts = v && v->type == IG_GGUF_ARRAY && v->item_type == IG_GGUF_STRING;
+    if (!v || r->status) return;
+    if (!are_texts || v->n_items != 2 || !ig_text_is(ig_gguf_array_string(v, 0), "yes") ||
+        !ig_text_is(ig_gguf_array_string(v, 1), "no"))
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' must be \"yes\" and \"no\"", r->path, key.text);
+}
+
 void ig_gguf_read_qwen3(ig_section *r, ig_config *c) {
+    check_classes(r);
     c->head_norm = IG_HEAD_NORM_EACH;
     ig_gguf_read_no_window(r, c);
 }

@@ -71,6 +71,7 @@ void ig_hf_read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, int abs
 void ig_hf_read_turning_layers(ig_hf_reader *r, ig_config *c);
 /* The field called `width` is an expert's. */
 void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used);
+void ig_hf_read_qwen_experts(ig_hf_reader *r, ig_config *c, int n_used, bool is_normed);
 /* How much of a head is rotated, as an object states; and stated in one of two places. */
 int ig_hf_n_rot(ig_hf_reader *r, const json_t *object, int head_dim, double absent);
 int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent);

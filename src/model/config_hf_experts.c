@@ -70,10 +70,10 @@ void ig_hf_read_olmoe(ig_hf_reader *r, ig_config *c) {
 }
 
 /* Which layers have experts can be stated; in all published models all have. */
-static void read_qwen_experts(ig_hf_reader *r, ig_config *c, int n_used) {
+void ig_hf_read_qwen_experts(ig_hf_reader *r, ig_config *c, int n_used, bool is_normed) {
     const json_t *plain = ig_hf_get(r->root, "mlp_only_layers");
     ig_hf_read_experts(r, c, "moe_intermediate_size", n_used);
-    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", is_normed);
     if (ig_hf_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1)
         ig_hf_refuse(r, "decoder_sparse_step", "above 1");
     if (plain && (!json_is_array(plain) || json_array_size(plain)))
@@ -83,14 +83,14 @@ static void read_qwen_experts(ig_hf_reader *r, ig_config *c, int n_used) {
 void ig_hf_read_qwen2_moe(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 16;
     ig_hf_read_qwen2(r, c);
-    read_qwen_experts(r, c, 4);
+    ig_hf_read_qwen_experts(r, c, 4, false);
     c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 5632);
     c->is_shared_gated = true;
 }
 
 void ig_hf_read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_qwen3(r, c);
-    read_qwen_experts(r, c, 8);
+    ig_hf_read_qwen_experts(r, c, 8, false);
 }
 
 /* Chosen by sigmoids, beside n_shared for all tokens. */

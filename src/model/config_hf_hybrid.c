@@ -69,15 +69,10 @@ void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c) {
 
 /* Files may hold a layer that guesses tokens ahead, which no field states. */
 void ig_hf_read_qwen3_next(ig_hf_reader *r, ig_config *c) {
-    const json_t *plain = ig_hf_get(r->root, "mlp_only_layers");
     ig_hf_read_qwen3_5_moe(r, c);
+    ig_hf_read_qwen_experts(r, c, 10, true);
     c->recurrence.has_gate_pairs = true;
-    c->n_experts_used = ig_hf_int(r, r->root, "num_experts_per_tok", c->n_experts, ig_min_int(10, c->n_experts));
-    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
     c->n_layers_left_out = 1;
-    if (ig_hf_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1)
-        ig_hf_refuse(r, "decoder_sparse_step", "above 1");
-    if (json_array_size(plain)) ig_hf_refuse(r, "mlp_only_layers", "a list of layers");
 }
 
 /* ---- LFM2 ------------------------------------------------------------------------------------- */

@@ -311,6 +311,34 @@ ig_matrix ig_bind_matrix(ig_binder *b, const char *part, int layer, int n_out, i
     return m;
 }
 
+ig_matrix ig_bind_turnable(const ig_matrix *m) {
+    ig_matrix out = *m;
+    out.w = NULL;
+    if (m->type != IG_TYPE_F8_E4M3) return out;
+    out.type = IG_TYPE_BF16;
+    out.block_scales = (ig_block_scales){0};
+    out.row_bytes = ig_type_row_bytes(ig_type_get(out.type), (size_t)out.n_in);
+    return out;
+}
+
+void ig_bind_copy_rows(void *to, const ig_matrix *from, int first, int n) {
+    const ig_kernels *k = ig_kernels_get(IG_CPU_SCALAR);
+    const uint8_t *row = (const uint8_t *)from->w + (size_t)first * from->row_bytes;
+    uint16_t *wide = to;
+    if (from->type != IG_TYPE_F8_E4M3) {
+        memcpy(to, row, (size_t)n * from->row_bytes);
+        return;
+    }
+    for (int r = first; r < first + n; r++, row += from->row_bytes)
+        for (int i = 0, m; i < from->n_in; i += m) {
+            float w[IG_SCALES_UNIT];
+            m = ig_min_int(from->n_in - i, IG_SCALES_UNIT);
+            k->dequantize[from->type](w, row + i, m);
+            ig_scale_codes(w, &from->block_scales, r, i, m);
+            for (int j = 0; j < m; j++) *wide++ = ig_f32_bf16(w[j]);
+        }
+}
+
 const float *ig_bind_part_scale(ig_binder *b, const char *part, int layer, const char *suffix, int n, double scale) {
     float *w = (float *)(uintptr_t)ig_bind_part_vector(b, part, layer, suffix, n, true), offset = b->norm_offset;
     for (int i = 0; w && i < n && (offset != 0 || scale != 1); i++) w[i] = (float)(scale * (double)(w[i] + offset));

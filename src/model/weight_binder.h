@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the binding of tensors (weights.c): finding one by its name, and checking what it is. The first failure
+ * Private to the binding of tensors (weights*.c): finding one by its name, and checking what it is. The first failure
  * stays, and what is bound from then on means nothing.
  */
 #ifndef IG_MODEL_WEIGHT_BINDER_H
@@ -63,9 +63,20 @@ void ig_bind_parts(ig_binder *b, const char *part, int layer, ig_matrix *const *
                    int n_in);
 /* A matrix of a layer. It has a bias in all layers or in none. */
 ig_matrix ig_bind_matrix(ig_binder *b, const char *part, int layer, int n_out, int n_in);
+/* What a matrix whose rows or columns are to be turned becomes, without its weights: itself, or of FP8 one of 16-bit
+ * floats. What rounding to these changes is 32 times less than what the 8 bits have cost. */
+ig_matrix ig_bind_turnable(const ig_matrix *m);
+/* Rows [first, first + n) of a matrix, in the form of ig_bind_turnable(). */
+void ig_bind_copy_rows(void *to, const ig_matrix *from, int first, int n);
 /* Weights of an RMS norm, times scale. */
 const float *ig_bind_part_scale(ig_binder *b, const char *part, int layer, const char *suffix, int n, double scale);
 const float *ig_bind_scale(ig_binder *b, const char *part, int layer, int n, double scale);
 ig_norm_weights ig_bind_norm(ig_binder *b, const char *part, int layer, double scale);
+
+/* ---- parts of a layer, which files call number i ---- */
+
+void ig_bind_experts(ig_binder *b, ig_layer *l, int i); /* and other feed-forward parts */
+void ig_bind_recurrence(ig_binder *b, ig_layer *l, int i);
+void ig_bind_latent(ig_binder *b, ig_layer *l, int i);
 
 #endif

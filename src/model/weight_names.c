@@ -110,6 +110,7 @@ static const ig_weight_names hf_names = {
     .latent = "layers.%d.self_attn.kv_a_proj_with_mqa",
     .latent_norm = "layers.%d.self_attn.kv_a_layernorm",
     .keys_values_up = "layers.%d.self_attn.kv_b_proj",
+    .activation = "layers.%d.mlp.act_fn.",
     .qkv = "layers.%d.self_attn.qkv_proj",
     .gate_up = "layers.%d.mlp.gate_up_proj",
     .expert_suffix = ".weight",

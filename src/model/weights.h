@@ -85,7 +85,7 @@ typedef struct ig_weights {
     ig_matrix head;             /* [n_vocab][d_embed] */
     bool is_tied;               /* the head is the embedding */
     const float *classes;      /* [n_classes][d_model] what a model has that ranks texts (Qwen3-Reranker); NULL: none */
-    int n_classes;             /* 2: yes and no, 1: yes alone */
+    int n_classes;             /* 2: yes and no, in this order; 1: yes alone */
     const float **sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: there are none */
     const float *rope_factors; /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight,
                                   rope_factors_long.weight); NULL: none */

@@ -42,10 +42,9 @@ static bool translate(ig_translation *t) {
     const char *query = NULL, *instruct = usual;
     bool is_tei, flag, is_raw = false;
     int64_t most;
-    json_t *documents = documents_of(t->body, &is_tei), *prompts = json_array(), *one;
+    json_t *documents = documents_of(t->body, &is_tei), *one;
     const char *field = is_tei ? "texts" : "documents";
     size_t i;
-    ig_translation_set(t, t->out, "prompt", prompts);
     if (!t->call->server->info.ranks)
         return ig_refuse(t->call, 400, NULL,
                          "this model does not rank: one for that is needed, such as Qwen3-Reranker");
@@ -66,7 +65,7 @@ static bool translate(ig_translation *t) {
         return ig_refuse(t->call, 400, field, "%zu texts are too many, each with a query of %zu bytes", n,
                          strlen(query));
     json_object_clear(t->out);
-    prompts = json_array();
+    json_t *prompts = json_array();
     ig_translation_set(t, t->out, "prompt", prompts);
     json_array_foreach(documents, i, one) {
         const char *text = text_of(one);

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from conftest import TINY_MODELS, make_model, one_line, words
+from gguf_file import Gguf
 
 SETTINGS = ("policy", "budget", "kv_type", "alpha", "partial", "limit", "evict", "sketch")
 
@@ -215,6 +216,25 @@ def test_a_part_of_the_model_is_not_overwritten(program, tiny, tmp_path):
         assert status == 1 and "would be overwritten" in one_line(err)
     assert part.read_bytes() == before
     assert program("logits", "-m", tmp_path / "parts", "--tokens", tmp_path / "tokens", "-o", tmp_path / "parts/logits")[0] == 0
+
+
+def test_a_later_part_of_a_gguf_model_is_not_overwritten(program, tmp_path):
+    with open(os.path.join(TINY_MODELS, "gpt-oss/model.gguf"), "rb") as file:
+        whole = Gguf(file.read())
+    tensors = list(whole.tensors.items())
+    for i in range(2):
+        part = Gguf.new(split__no=i, split__count=2, split__tensors__count=len(tensors))
+        if i == 0:
+            part.head, part.n_keys = whole.head + part.head, whole.n_keys + part.n_keys
+        part.tensors = dict(tensors[i::2])
+        part.write(tmp_path / f"m-0000{i + 1}-of-00002.gguf")
+    before = (tmp_path / "m-00002-of-00002.gguf").read_bytes()
+    (tmp_path / "tokens").write_bytes(b"\0" * 64)
+    logits = ["logits", "-m", tmp_path / "m-00001-of-00002.gguf", "--tokens", tmp_path / "tokens", "-o"]
+    status, out, err = program(*logits, tmp_path / "m-00002-of-00002.gguf")
+    assert status == 1 and "would be overwritten" in one_line(err)
+    assert (tmp_path / "m-00002-of-00002.gguf").read_bytes() == before
+    assert program(*logits, tmp_path / "other")[0] == 0
 
 
 def test_an_adapter_is_not_overwritten(program, tmp_path):

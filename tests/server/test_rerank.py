@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranking documents: /v1/rerank and what others call it, by a model that has two rows instead of an output matrix."""
+"""Ranking documents: /v1/rerank and what others call it, by a model that has a row instead of an output matrix."""
 import json
 import math
 import struct
@@ -30,13 +30,13 @@ def rows_of(d, n):
     return [[math.sin(3 * k + i * (k + 1)) / 8 for i in range(d)] for k in range(n)]
 
 
-@pytest.fixture(params=(1, 2))
-def ranker(program, tmp_path, request):
+@pytest.fixture
+def ranker(program, tmp_path):
     folder = make_model(tmp_path / "ranker")
     d = json.loads((folder / "config.json").read_text())["hidden_size"]
-    add_rows(folder, "score.weight", rows_of(d, request.param))
+    add_rows(folder, "score.weight", rows_of(d, 1))
     with Server(program, folder, "-c", 2048) as s:
-        s.rows = rows_of(d, request.param) + [[0] * d] * (2 - request.param)
+        s.row = rows_of(d, 1)[0]
         yield s
 
 
@@ -54,7 +54,7 @@ def test_scores_are_of_the_last_state(ranker):
     assert scores[0] == scores[3] and len(set(scores.values())) == 3 and all(0 < x < 1 for x in scores.values())
     for i, text in enumerate(DOCUMENTS):
         assert rank(ranker, [text])["results"] == [{"index": 0, "relevance_score": scores[i]}]
-    # the vector of the prompt is the state at length 1: on the same side of the rows
+    # the vector of the prompt is the state at length 1: on the same side of the row
     prompt = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
               'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a '
               "web search query, retrieve relevant passages that answer the query\n<Query>: which?\n<Document>: aa bb"
@@ -62,7 +62,7 @@ def test_scores_are_of_the_last_state(ranker):
     status, reply, _ = ranker.ask("/v1/embeddings", {"input": prompt})
     v = reply["data"][0]["embedding"]
     logit = math.log(scores[0] / (1 - scores[0]))
-    cosine = sum(x * (a - b) for x, a, b in zip(v, *ranker.rows))
+    cosine = sum(x * a for x, a in zip(v, ranker.row))
     assert status == 200 and (logit > 0) == (cosine > 0)
 
 
@@ -100,7 +100,7 @@ def test_others_do_not_rank(program, served):
 
 
 def test_too_many_rows(program, tmp_path):
-    folder = make_model(tmp_path / "three")
-    add_rows(folder, "score.weight", rows_of(json.loads((folder / "config.json").read_text())["hidden_size"], 3))
+    folder = make_model(tmp_path / "two")
+    add_rows(folder, "score.weight", rows_of(json.loads((folder / "config.json").read_text())["hidden_size"], 2))
     status, _, err = program("run", "-m", folder, "--raw", "-p", "a", "-n", "1")
-    assert status == 1 and "3 rows" in one_line(err)
+    assert status == 1 and "2 rows" in one_line(err)
