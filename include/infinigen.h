@@ -220,6 +220,11 @@ typedef struct ig_model_info {
     uint64_t private_bytes;     /* of weights copied or repacked at load: not mapped from the file */
     const ig_adapter *adapters; /* [n_adapters] */
     int n_adapters;
+    /* Queries, and their width, of an indexer that the model brings along to choose KV entries by (DeepSeek Sparse
+     * Attention), and how many it chooses; else 0. */
+    int n_index_heads, index_dim, n_index_chosen;
+    const char
+        *policy; /* by which sessions choose unless told otherwise: "indexer" with such a model, else "infinigen" */
     ig_pooling pooling; /* that a model for embeddings states; IG_POOLING_LAST where nothing is stated */
     bool ranks;         /* texts by a query, see ig_model_rank(), and writes none */
     bool has_tokenizer;
@@ -411,7 +416,7 @@ typedef struct ig_memory_options {
 
 /* What a step reads of the keys and values of one session, how that is found out, and their memory. */
 typedef struct ig_cache_options {
-    const char *policy;    /* one of ig_cache_policy(); default "infinigen" */
+    const char *policy;    /* one of ig_cache_policy(); NULL (default): what ig_model_info.policy says */
     double budget;         /* entries used per KV head, as a share of those there are: up to 1, which is all of them; 0
                               (default): budget_entries, or the policy's own: 10 %, for "infinigen-osdi24" 20 %; for
                               "infinigen" and "oracle" all of them while they are at most 512 and there is no limit,

@@ -21,7 +21,8 @@ Everything is computed in float32 with eager attention from the weights as store
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501, deepseek2 of 5300, deepseek3 of
 10700, glm4-lite of 2314). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
-nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, qwen3-next-folder of 1330, nemotron-h-moe and nemotron-h-latent of 1900).
+nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, qwen3-next-folder of 1330, nemotron-h-moe and nemotron-h-latent of 1900)
+and models with indexers, whose tokens choose entries (deepseek32 is of 1102, glm-dsa of 1037).
 cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200.
 """
 import json, os, shutil, sys
@@ -58,7 +59,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration, Qwen3_5Config,
                           Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM,
                           Qwen3NextConfig, Qwen3NextForCausalLM,
-                          DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM,
+                          DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, DeepseekV32Config, DeepseekV32ForCausalLM,
+                          GlmMoeDsaConfig, GlmMoeDsaForCausalLM,
                           Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, Lfm3Config, Lfm3ForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
                           MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM)
 
@@ -509,7 +511,7 @@ def build(name):
                           num_key_value_heads=4, qk_nope_head_dim=24, qk_rope_head_dim=8, kv_lora_rank=32, q_lora_rank=40, v_head_dim=16, initializer_range=0.02, tie_word_embeddings=False,
                           max_position_embeddings=256, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
         return YoutuForCausalLM(cfg), torch.bfloat16
-    if name in ("deepseek2", "deepseek3", "glm4-lite"):  # latent attention
+    if name in ("deepseek2", "deepseek3", "deepseek32", "glm-dsa", "glm4-lite"):  # latent attention
         own = dict(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
                    num_key_value_heads=4, qk_nope_head_dim=24, qk_rope_head_dim=8, moe_intermediate_size=32)
         stretch = dict(rope_type="yarn", rope_theta=10000.0, factor=40.0, beta_fast=32.0, beta_slow=1.0,
@@ -522,6 +524,23 @@ def build(name):
                                    norm_topk_prob=False, routed_scaling_factor=1.0, n_group=1, topk_group=1,
                                    scoring_func="softmax", moe_layer_freq=1)
             model = DeepseekV2ForCausalLM(cfg)
+        elif name == "deepseek32":  # the same with an indexer
+            stretch.update(mscale=1.0, mscale_all_dim=1.0)
+            cfg = DeepseekV32Config(**own, kv_lora_rank=32, q_lora_rank=40, v_head_dim=16, first_k_dense_replace=1,
+                                    max_position_embeddings=2560, rope_parameters=stretch, n_routed_experts=16,
+                                    num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2,
+                                    norm_topk_prob=True, routed_scaling_factor=2.5,
+                                    index_n_heads=16, index_head_dim=16, index_topk=80)
+            model = DeepseekV32ForCausalLM(cfg)
+        elif name == "glm-dsa":   # some layers go by the indexer of another
+            own.update(num_hidden_layers=4)
+            cfg = GlmMoeDsaConfig(**own, kv_lora_rank=32, q_lora_rank=40, v_head_dim=16, first_k_dense_replace=1,
+                                  max_position_embeddings=2560, n_routed_experts=8, num_experts_per_tok=2,
+                                  n_shared_experts=1, n_group=1, topk_group=1, routed_scaling_factor=2.5,
+                                  rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
+                                  index_n_heads=12, index_head_dim=24, index_topk=80,
+                                  indexer_types=["full", "shared", "full", "shared"])
+            model = GlmMoeDsaForCausalLM(cfg)
         elif name == "deepseek3":  # experts by sigmoids with biases, of the best groups alone
             stretch.update(mscale=1.0, mscale_all_dim=1.0)
             cfg = DeepseekV3Config(**own, kv_lora_rank=32, q_lora_rank=40, v_head_dim=16, first_k_dense_replace=1,
@@ -891,7 +910,7 @@ def main(out, first_seed=1000, only=()):
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
-             *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder"]
+             *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder", "deepseek32", "glm-dsa"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -24,7 +24,7 @@ static bool may_hide(const ig_step *step, const ig_sequence *seq) {
 }
 
 bool ig_step_may_be_late(const ig_step *step) {
-    if (!step->dev->ops->append) return false;
+    if (!step->dev->ops->append || step->layers->index.dim) return false;
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
         const ig_sequence *seq = seg->seq;

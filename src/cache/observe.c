@@ -324,12 +324,13 @@ static ig_status observe(const ig_step *step, const ig_segment *seg) {
     ig_sequence *seq = seg->seq;
     bool sparse = ig_step_selects(step, seg);
     ig_status s = show_weights(step, seg);
-    if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, seg);
     if (s) return s;
-    if (seg->dense) { /* a prompt is neither counted nor traced */
+    if (seg->dense || seg->of_prompt) { /* a prompt is neither counted nor traced */
         if (seq->trace) seq->traced = *ig_kv_moved(seq->kv);
         return IG_OK;
     }
+    if (sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, seg);
+    if (s) return s;
     uses_of(seg)->seen += (uint64_t)(seg->first + seg->n) * (uint64_t)step->heads.n_kv_heads;
     if (sparse)
         add_shares(step, seg);

@@ -20,6 +20,15 @@ static bool chooses(const ig_step *step, const ig_segment *seg, ig_speculation k
     return !seg->status && ig_step_selects(step, seg) && ig_step_chosen(seg)->layer != step->layer;
 }
 
+/* The model's own queries to choose by. A layer without any goes by those of another, of which nothing is guessed. */
+static void set_index(const ig_step *step, const ig_segment *seg, bool guess, ig_choosing *x) {
+    const ig_index_shape *s = &step->layers->index;
+    if (!s->dim) return;
+    const ig_index_rows *rows = &step->x->index[guess && seg->seq->policy->shape.index_layer[x->layer] == x->layer];
+    x->index_q = rows->q.host + (size_t)seg->row * (size_t)(s->n_heads * s->dim);
+    x->index_weights = rows->weights.host + (size_t)seg->row * (size_t)s->n_heads;
+}
+
 /* What list number `list` of a segment is to be chosen from. */
 static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, ig_speculation kind) {
     ig_sequence *seq = seg->seq;
@@ -43,6 +52,7 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
     x.list.e.has_own = !guess;
     x.list.dev_q = step->x->q.dev + (x.list.q - step->x->q.host);
     x.list.dev_k = step->x->k.dev + ((size_t)seg->row * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
+    set_index(step, seg, guess, &x.list);
     if (step->is_shared) x.list.dev_k = NULL; /* another layer's; sketches have it already */
     x.late = ig_step_is_hidden(step, seg) ? &seq->late : NULL;
     if (x.late && kind == IG_SPECULATE_PAPER) x.list.e.has_own = true, x.list.e.n++; /* it will be there */

@@ -44,7 +44,7 @@ static void lay_out_late(ig_space *a, ig_late_choice *x, int n_layers, int n_lis
 
 static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
     ig_space *a = &seq->space;
-    for (int i = 0; i <= s->n_ahead; i++) lay_out_selection(a, &seq->chosen[i], seq->n_lists, s->n_ctx);
+    for (int i = 0; i < seq->n_chosen; i++) lay_out_selection(a, &seq->chosen[i], seq->n_lists, s->n_ctx);
     lay_out_selection(a, &seq->guess, seq->n_lists, s->n_ctx);
     lay_out_late(a, &seq->late, s->n_layers, seq->n_lists);
     seq->views = ig_space_host(a, (size_t)s->n_kv_heads * sizeof *seq->views);
@@ -57,26 +57,28 @@ static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
 static ig_sequence begin(const ig_sequence_plan *p) {
     const ig_policy_shape *s = p->policy;
     const ig_cache_options *o = p->options;
-    return (ig_sequence){.kv = p->kv,
-                         .space = {.dev = s->device},
-                         .codec = {.kernels = s->kernels,
-                                   .frames = p->frames,
-                                   .heads = {{s->n_heads, s->n_kv_heads, s->head_dim, s->scale}, s->local, s->window},
-                                   .type = p->type},
-                         .limit = p->limit,
-                         .n_ctx = s->n_ctx,
-                         .n_lists = ig_policy_lists(p->ops, s),
-                         .late = {.most = most_chosen(p)},
-                         .speculate = p->speculate,
-                         .prefetch = !o->no_prefetch,
-                         .trace = o->trace,
-                         .trace_user = o->trace_user,
-                         .audit = {.every = o->audit_every, .call = o->on_audit, .user = o->audit_user},
-                         .shares = p->shares,
-                         .shares_answers = o->memory.share_answers,
-                         .root = p->root,
-                         .keeper = p->keeper,
-                         .dense_end = INT_MAX};
+    return (ig_sequence){
+        .kv = p->kv,
+        .space = {.dev = s->device},
+        .codec = {.kernels = s->kernels,
+                  .frames = p->frames,
+                  .heads = {{s->n_heads, s->n_kv_heads, s->head_dim, s->scale}, s->local, s->window, s->index},
+                  .type = p->type},
+        .limit = p->limit,
+        .n_ctx = s->n_ctx,
+        .n_lists = ig_policy_lists(p->ops, s),
+        .n_chosen = p->ops->chooses_in_prompts ? IG_STEP_ROWS : 1 + s->n_ahead,
+        .late = {.most = most_chosen(p)},
+        .speculate = p->speculate,
+        .prefetch = !o->no_prefetch,
+        .trace = o->trace,
+        .trace_user = o->trace_user,
+        .audit = {.every = o->audit_every, .call = o->on_audit, .user = o->audit_user},
+        .shares = p->shares,
+        .shares_answers = o->memory.share_answers,
+        .root = p->root,
+        .keeper = p->keeper,
+        .dense_end = INT_MAX};
 }
 
 void ig_sequence_plan_bytes(uint64_t bytes[IG_PLACES], const ig_sequence_plan *p) {
@@ -145,16 +147,21 @@ typedef struct replay {
     int begin, end;
 } replay;
 
-/* Of packed rows the policy sees what can be had of them. */
-static void show_rows(const replay *r, int layer, int head, const ig_kv_view *view) {
-    ig_sequence *seq = r->seq;
+void ig_sequence_show(const ig_sequence *seq, int layer, int head, int slot, const ig_kv_row *row) {
     ig_policy *p = seq->policy;
     ig_kv_plain plain;
+    if (p->ops->append) {
+        ig_kv_read(&plain, &seq->codec, row, layer, head);
+        p->ops->append(p, layer, head, slot, plain.key, plain.value);
+    }
+    if (p->ops->append_index) p->ops->append_index(p, layer, slot, ig_kv_read_index(plain.room[0], &seq->codec, row));
+}
+
+static void show_rows(const replay *r, int layer, int head, const ig_kv_view *view) {
     for (int i = r->begin; i < r->end && i < view->n; i++) {
         int slot = view->index ? view->index[i] : view->first + i;
         ig_kv_row row = ig_kv_view_at(view, slot);
-        ig_kv_read(&plain, &seq->codec, &row, layer, head);
-        p->ops->append(p, layer, head, slot, plain.key, plain.value);
+        ig_sequence_show(r->seq, layer, head, slot, &row);
     }
 }
 
@@ -194,7 +201,7 @@ ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_
     int n_layers = p->shape.n_layers;
     replay all = {.seq = seq, .begin = first, .end = seq->n_ctx};
     ig_status status = IG_OK;
-    if (first >= n_tokens || !p->ops->append) return IG_OK;
+    if (first >= n_tokens || !ig_policy_sees_rows(p->ops)) return IG_OK;
     dev->ops->parallel(dev, n_layers * seq->codec.heads.all.n_kv_heads, replay_head, &all);
     for (int l = 0; !status && l < n_layers; l++)
         if (!ig_policy_is_dense(p, l) && !ig_kv_in_ram(seq->kv, l, first, INT_MAX))

@@ -80,8 +80,10 @@ typedef struct ig_sequence {
     ig_usage usage;                    /* with limit */
     int stepped_end;                   /* tokens before this one came with the latest decode step, or before it */
     int n_ctx, n_lists;                /* lists of entries in a layer: KV heads, or query heads */
-    ig_selection chosen[IG_STEP_ROWS]; /* for the current layer: of a step's token, and of each decoded ahead of it */
-    ig_selection guess;                /* for the next one */
+    ig_selection chosen[IG_STEP_ROWS]; /* [n_chosen] for the current layer: of a step's token, and of each decoded ahead
+                                          of it; or of tokens of a prompt */
+    int n_chosen;
+    ig_selection guess; /* for the next one */
     ig_late_choice late;
     ig_kv_view *views; /* [n_kv_heads] for what no step is about */
     ig_head_use *use;  /* [n_layers][n_kv_heads] of the latest step, where it selected */
@@ -130,6 +132,8 @@ void ig_sequence_plan_bytes(uint64_t bytes[IG_PLACES], const ig_sequence_plan *p
 ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error *err);
 void ig_sequence_close(ig_sequence *seq);
 
+/* Shows the policy a row of the store that lies in `slot`: of what is packed what can be had of it. */
+void ig_sequence_show(const ig_sequence *seq, int layer, int head, int slot, const ig_kv_row *row);
 /* Shows the policy the keys and values that the store holds of tokens from `first` on, of n_tokens. After a failure
  * only a cut of the store may follow. */
 ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_tokens, ig_error *err);

@@ -2,9 +2,10 @@
  *
  * What sequences of a memory have in common: full pieces of prompts, which the tree of prefixes (kv/prefix_tree.h)
  * finds by their tokens. K and V of a prompt depend on its tokens alone, whatever the policy, so that it makes no
- * difference, bitwise, who has computed them. What a policy keeps beside them does too; of a policy that none of the
- * piece's owners had it is made from K and V. Tokens that were decoded attended to what a policy chose: they, and what
- * follows them, are not shared, unless the memory is told to share answers.
+ * difference, bitwise, who has computed them; but for policies that choose in prompts, too, which have roots of their
+ * own. What a policy keeps beside them does too; of a policy that none of the piece's owners had it is made from K and
+ * V. Tokens that were decoded attended to what a policy chose: they, and what follows them, are not shared, unless the
+ * memory is told to share answers.
  */
 #include <limits.h>
 
@@ -12,7 +13,7 @@
 
 bool ig_sequence_can_share(const ig_policy_ops *ops, int limit) {
     bool drops = ops->limit || limit;
-    return !drops && !ig_policy_sees_more(ops) && (ops->tables || !ops->append);
+    return !drops && !ig_policy_sees_more(ops) && (ops->tables || !ig_policy_sees_rows(ops));
 }
 
 static int piece_tokens(const ig_sequence *seq) { return ig_kv_piece_tokens(ig_kv_memory_of(seq->kv)); }

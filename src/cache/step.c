@@ -31,6 +31,10 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     x->q = ig_space_twin(a, rows * heads);
     x->k = ig_space_twin(a, rows * kv);
     x->v = ig_space_twin(a, rows * kv);
+    size_t index_heads = (size_t)layers->index.n_heads, index_dim = (size_t)layers->index.dim;
+    x->index_k = ig_space_twin(a, rows * index_dim);
+    for (int i = 0; i < 2; i++) x->index[i].q = ig_space_twin(a, rows * index_heads * index_dim);
+    for (int i = 0; i < 2; i++) x->index[i].weights = ig_space_twin(a, rows * index_heads);
     x->lse = ig_space_device(a, rows * n_heads * sizeof(float));
     x->rest.value = ig_space_host(a, rows * heads * sizeof(float));
     x->rest.share = ig_space_host(a, rows * n_heads * sizeof(float));
@@ -40,6 +44,7 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     x->picks = ig_space_host(a, rows * n_heads * sizeof *x->picks);
     x->wants = ig_space_host(a, rows * sizeof *x->wants);
     x->single = ig_space_host(a, rows * sizeof *x->single);
+    x->pieces = ig_space_host(a, rows * sizeof *x->pieces);
     x->attending = ig_space_host(a, rows * sizeof *x->attending);
     x->choices = ig_space_host(a, rows * n_heads * sizeof *x->choices);
     x->n_scratch = 2 * n_threads - 1;
@@ -95,21 +100,27 @@ static void show_queries(const ig_step *step, const ig_segment *seg, int kv_head
                             (size_t)c->n_heads * (size_t)c->head_dim, seg->first, seg->n);
 }
 
+/* One head's key and value in a row of the batch. */
+static void write_row(const ig_step *step, const ig_kv_codec *codec, const ig_kv_row *to, int head, size_t row) {
+    const ig_head_shape *c = &step->heads;
+    size_t at = (row * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim,
+           dim = (size_t)codec->heads.index.dim;
+    ig_kv_write(codec, to, step->layer, head, step->x->k.host + at, step->x->v.host + at);
+    if (dim) ig_kv_write_index(codec, to, step->x->index_k.host + row * dim);
+}
+
 /* Writes one head's key and value of a token, and shows them to the policy as 16-bit floats: what attention will see,
  * and what a policy that comes later can have. */
-static void append_token(const ig_step *step, const ig_segment *seg, int head, int token, size_t at, bool sketched) {
+static void append_token(const ig_step *step, const ig_segment *seg, int head, int i, bool sketched) {
     ig_sequence *seq = seg->seq;
-    int slot = ig_kv_slot(seq->kv, step->layer, head, token);
+    int token = seg->first + i, slot = ig_kv_slot(seq->kv, step->layer, head, token);
     ig_kv_row row = ig_kv_at(seq->kv, step->layer, head, slot);
-    ig_kv_write(&seq->codec, &row, step->layer, head, step->x->k.host + at, step->x->v.host + at);
+    write_row(step, &seq->codec, &row, head, (size_t)(seg->row + i));
     if (seq->shadow) {
         ig_kv_row whole = ig_kv_at(seq->shadow, step->layer, head, token);
-        ig_kv_write(&seq->codec, &whole, step->layer, head, step->x->k.host + at, step->x->v.host + at);
+        write_row(step, &seq->codec, &whole, head, (size_t)(seg->row + i));
     }
-    if (!sketched) return;
-    ig_kv_plain plain;
-    ig_kv_read(&plain, &seq->codec, &row, step->layer, head);
-    seq->policy->ops->append(seq->policy, step->layer, head, slot, plain.key, plain.value);
+    if (sketched) ig_sequence_show(seq, step->layer, head, slot, &row);
 }
 
 /* Task: one KV head of one segment. Writes its new keys and values, and shows queries and keys to the policy. */
@@ -119,14 +130,11 @@ static void append_task(void *arg, int task, int thread) {
     int head = task % c->n_kv_heads;
     const ig_segment *seg = &step->segments[task / c->n_kv_heads];
     ig_policy *p = seg->seq->policy;
-    bool sparse = !ig_policy_is_dense(p, step->layer), sketched = sparse && p->ops->append;
+    bool sparse = !ig_policy_is_dense(p, step->layer), sketched = sparse && ig_policy_sees_rows(p->ops);
     (void)thread;
     if (seg->status) return;
     if (sparse) show_queries(step, seg, head);
-    for (int i = 0; i < seg->n; i++) {
-        size_t at = ((size_t)(seg->row + i) * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
-        append_token(step, seg, head, seg->first + i, at, sketched);
-    }
+    for (int i = 0; i < seg->n; i++) append_token(step, seg, head, i, sketched);
 }
 
 /* The device keeps the rows. */
@@ -269,7 +277,7 @@ static void join(const ig_step *step, const ig_step *single) {
 }
 
 /* A choice depends on what the tokens before it have chosen, and on nothing else of theirs. */
-ig_status ig_step_attend(ig_step *step, ig_error *err) {
+static ig_status attend(ig_step *step, ig_error *err) {
     ig_step all = *step;
     if (!split(&all)) {
         choose(step);
@@ -286,4 +294,88 @@ ig_status ig_step_attend(ig_step *step, ig_error *err) {
     ig_status status = ig_step_attend_to_chosen(&all, err);
     join(step, &all);
     return status;
+}
+
+/* ---- prompts whose tokens choose ------------------------------------------------ */
+
+/* How many of a segment's first tokens attend to everything before them, if its others choose; else all. */
+static int count_dense(const ig_step *step, const ig_segment *seg) {
+    const ig_policy *p = seg->seq->policy;
+    int n = 0;
+    if (!seg->dense || !p->ops->chooses_in_prompts || ig_policy_is_dense(p, step->layer)) return seg->n;
+    while (n < seg->n && ig_policy_takes_all(p, seg->first + n + 1)) n++;
+    return n;
+}
+
+/* Tokens [begin, begin + n) of a segment. */
+static ig_segment part_of(const ig_segment *seg, int begin, int n) {
+    ig_segment part = *seg;
+    part.first += begin, part.row += begin, part.n = n;
+    return part;
+}
+
+/* What is not of such tokens, to x->pieces; whether there are any. */
+static bool put_off(ig_step *step) {
+    const ig_segment *all = step->segments;
+    int n_all = step->n_segments;
+    bool any = false;
+    for (int s = 0; s < n_all; s++) any = any || count_dense(step, &all[s]) < all[s].n;
+    if (!any) return false;
+    step->segments = step->x->pieces, step->n_segments = 0;
+    for (int s = 0; s < n_all; s++) {
+        int n = count_dense(step, &all[s]);
+        if (n || !all[s].n) step->segments[step->n_segments++] = part_of(&all[s], 0, n);
+    }
+    return true;
+}
+
+/* The next tokens of each, behind the first `passed` that choose, to x->pieces, and each by itself to x->single; of
+ * those before the step's first row only keys and values are asked for. Whether there are any. */
+static bool take_next(const ig_step *step, int passed, ig_step *pieces, ig_step *single) {
+    *pieces = *single = *step;
+    pieces->segments = step->x->pieces, pieces->n_segments = 0;
+    single->segments = step->x->single, single->n_segments = 0;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        int begin = count_dense(step, seg) + passed, n = ig_min_int(seg->n - begin, IG_STEP_ROWS);
+        if (n <= 0) continue;
+        pieces->segments[pieces->n_segments++] = part_of(seg, begin, n);
+        for (int i = 0; i < n; i++) {
+            ig_segment one = part_of(seg, begin + i, 1);
+            one.dense = false, one.of_prompt = true, one.ahead = i;
+            ig_step_chosen(&one)->layer = -1;
+            if (one.row >= step->first_row) single->segments[single->n_segments++] = one;
+        }
+    }
+    return pieces->n_segments > 0;
+}
+
+/* Their time is not that of decode steps. */
+static ig_status attend_in_prompts(ig_step *step, ig_error *err) {
+    ig_step pieces, single;
+    ig_status status = IG_OK;
+    double seconds = step->x->decode_seconds;
+    for (int passed = 0; !status && take_next(step, passed, &pieces, &single); passed += IG_STEP_ROWS) {
+        append(&pieces);
+        ig_step_lap(step->x, IG_STEP_APPEND);
+        for (int i = 0; i < single.n_segments; i++)
+            for (int s = 0; s < pieces.n_segments; s++)
+                if (pieces.segments[s].seq == single.segments[i].seq)
+                    single.segments[i].status = pieces.segments[s].status;
+        ig_step_select(&single, IG_SPECULATE_NONE);
+        ig_step_lap(step->x, IG_STEP_SELECT);
+        status = ig_step_attend_to_chosen(&single, err);
+        join(step, &pieces);
+        join(step, &single);
+    }
+    step->x->decode_seconds = seconds;
+    return status;
+}
+
+ig_status ig_step_attend(ig_step *step, ig_error *err) {
+    ig_step others = *step;
+    if (!put_off(&others)) return attend(step, err);
+    ig_status status = others.n_segments ? attend(&others, err) : IG_OK;
+    join(step, &others);
+    return status ? status : attend_in_prompts(step, err);
 }

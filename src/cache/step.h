@@ -26,6 +26,7 @@ typedef struct ig_segment {
     int ahead;           /* so many of its sequence's tokens in this step come before it, where each is a segment */
     bool dense;          /* attention over everything (prefill); else the policy selects, for one token after the other
                             (decode) */
+    bool of_prompt;      /* the policy selects, but for a token of a prompt (ig_policy_ops.chooses_in_prompts) */
     int n_to_come;       /* tokens of the same prompt that later steps get */
     const float *shares; /* [n_adapters] what it takes of each of the model's adapters; NULL: as the model has it */
     int n_asked;         /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */
@@ -78,10 +79,17 @@ typedef struct ig_step_clock {
     ig_part_work parts[IG_STEP_PARTS];
 } ig_step_clock;
 
+/* Queries of the model's own to choose by (ig_index_shape). */
+typedef struct ig_index_rows {
+    ig_twin q, weights; /* [max_rows][n_heads][dim], [max_rows][n_heads] */
+} ig_index_rows;
+
 /* Rows of a layer, and scratch, the host's and floats unless said otherwise. */
 typedef struct ig_step_scratch {
-    ig_twin q;          /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
-    ig_twin k, v;       /* [max_rows][n_kv_heads][head_dim] of the layer at work */
+    ig_twin q;              /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
+    ig_twin k, v;           /* [max_rows][n_kv_heads][head_dim] of the layer at work */
+    ig_twin index_k;        /* [max_rows][index.dim] keys of the model's own to choose by, of the layer at work */
+    ig_index_rows index[2]; /* of the last layer that has any; and guesses */
     float *out;         /* [max_rows][n_heads][head_dim] the device's: attention's result; lent by the forward pass */
     float *lse;         /* [max_rows][n_heads] the device's */
     ig_rest rest;       /* [max_rows][n_heads] queries */
@@ -90,7 +98,8 @@ typedef struct ig_step_scratch {
     ig_kv_view *views;  /* [max_rows][n_heads] */
     ig_kv_pick *picks;  /* [max_rows][n_heads] */
     ig_kv_want *wants;  /* [max_rows] */
-    ig_segment *single; /* [max_rows] of one decoded token each, see ig_step_attend() */
+    ig_segment *single; /* [max_rows] of one token each, see ig_step_attend() */
+    ig_segment *pieces; /* [max_rows] of prompts whose tokens choose */
     ig_attending *attending; /* [max_rows] of segments */
     ig_choice *choices;      /* [max_rows][n_heads] */
     float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
@@ -183,8 +192,8 @@ void ig_step_begin(const ig_step *step);
 void ig_step_take_guesses(const ig_step *step);
 /* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. Where more
  * than a token of a sequence is decoded, each is kept and chosen for in a round of its own, and what all of them chose
- * is fetched together. Queries, keys and values are there on the host, too, unless the pass is late. It fails for all
- * if the device does. */
+ * is fetched together. Tokens of prompts that choose come behind all others, IG_STEP_ROWS of a prompt at a time.
+ * Queries, keys and values are there on the host, too, unless the pass is late. It fails for all if the device does. */
 ig_status ig_step_attend(ig_step *step, ig_error *err);
 
 /* Whether reading guessed entries ahead may save the sequence a wait. */

@@ -82,6 +82,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
     const bool stores = o->kv_store != NULL, is_full = o->kv_policy.n == 1 && holds(&o->kv_policy, "full");
     const bool has_columns = holds(&o->kv_policy, "infinigen-osdi24");
     const bool is_prompt = o->verb->bit == IG_VERB_PERPLEXITY && !o->dense_prefix; /* all of it */
+    const bool is_index = holds(&o->kv_policy, "indexer");
     const bool chooses = o->kv_budget.n || (ig_cli_is_given(o, &o->kv_policy) && !is_full);
     const bool compares = (o->verb->bit & (IG_VERB_PERPLEXITY | IG_VERB_EVAL)) && holds(&o->kv_policy, "full") &&
                           (o->kv_policy.n > 1 || o->kv_budget.n > 1) && !is_prompt;
@@ -97,7 +98,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         const char *text;
     } all[] = {
         {is_full && o->kv_budget.n, "--kv-budget does nothing with the policy full"},
-        {is_prompt && chooses,
+        {is_prompt && chooses && !is_index,
          "without --dense-prefix every token is computed with dense attention, whatever the policy"},
         {is_prompt && o->kv_limit.n,
          "without --dense-prefix entries are dropped between steps of -ub tokens only, and each step sees all of its "
@@ -304,6 +305,13 @@ void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *pol
     cache->sketch = ig_cli_sketch(app, policy, sketch);
 }
 
+const char *ig_cli_policy(const ig_cli_app *app, int i) {
+    const ig_cli_texts *given = &app->o->kv_policy;
+    return ig_cli_is_given(app->o, given) ? given->v[i] : app->info.policy;
+}
+
+const char *ig_cli_prompt_policy(const char *policy) { return strcmp(policy, "indexer") == 0 ? policy : "full"; }
+
 void ig_cli_set_budget(ig_cache_options *cache, ig_cli_amount budget) {
     cache->budget = budget.share;
     cache->budget_entries = (int)budget.number;
@@ -316,7 +324,7 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.n_batch = o->batch;
     s.n_draft = o->draft < IG_DRAFT_MAX ? o->draft : IG_DRAFT_MAX;
     s.draft_model = app->draft_model;
-    ig_cli_use_policy(app, &s.cache, o->kv_policy.n ? o->kv_policy.v[0] : s.cache.policy, o->kv_sketch.v[0]);
+    ig_cli_use_policy(app, &s.cache, ig_cli_policy(app, 0), o->kv_sketch.v[0]);
     s.cache.alpha = o->kv_alpha.v[0];
     s.cache.partial = o->kv_partial.v[0];
     s.cache.speculate = o->speculate;

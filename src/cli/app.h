@@ -173,6 +173,10 @@ void ig_cli_set_budget(ig_cache_options *cache, ig_cli_amount budget);
 /* Another policy, with the sketch it wants: a file, NULL (none) for "none", or for "own" and NULL the one that
  * `prepare` has written for the model, if there is one. */
 void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy, const char *sketch);
+/* Policy number i of the given ones; where none was given, the model's own. */
+const char *ig_cli_policy(const ig_cli_app *app, int i);
+/* A policy that computes a prompt as this one does, and keeps nothing beside keys and values if that can be. */
+const char *ig_cli_prompt_policy(const char *policy);
 /* That sketch. */
 const char *ig_cli_sketch(ig_cli_app *app, const char *policy, const char *sketch);
 /* Makes the skew that infinigen-osdi24 wants, if the flags ask for that policy and there is none. The exit code. */

@@ -47,7 +47,7 @@ static bool same_pair(const ig_cache_options *a, const ig_cache_options *b) {
 /* The pair with element at[i] of list i. What its policy does not look at is as if it had not been given. */
 static ig_cache_options make_pair(ig_cli_app *app, const ig_cache_options *base, const int at[N_LISTS]) {
     const ig_cli_options *o = app->o;
-    const char *policy = o->kv_policy.v[at[POLICIES]], *sketch = o->kv_sketch.v[at[SKETCHES]];
+    const char *policy = ig_cli_policy(app, at[POLICIES]), *sketch = o->kv_sketch.v[at[SKETCHES]];
     ig_cache_options cache = *base, own = ig_cache_defaults();
     ig_memory_options *m = &cache.memory;
     ig_cli_use_policy(app, &cache, policy, sketch);

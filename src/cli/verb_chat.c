@@ -232,7 +232,7 @@ static int store_prompt(conversation *c) {
     if (code) return code;
     ig_session_options o = ig_cli_session_options(&c->app);
     o.shared = c->cache;
-    ig_cli_use_policy(&c->app, &o.cache, "full", "none"); /* nothing beside keys and values is kept */
+    ig_cli_use_policy(&c->app, &o.cache, ig_cli_prompt_policy(o.cache.policy), "none");
     ig_status status = ig_session_open(&saver, c->app.model, &o, &err);
     if (!status) status = ig_cli_sync(&c->app, saver, ids, n_ids < n_ctx ? n_ids : n_ctx, &err);
     ig_session_close(saver);

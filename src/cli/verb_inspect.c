@@ -76,6 +76,9 @@ static void print_model(const ig_model_info *m) {
     if (m->n_sharing_layers)
         printf("Attention     %d layers have keys and values; the last %d read those of others\n",
                m->n_attention_layers, m->n_sharing_layers);
+    if (m->n_index_heads)
+        printf("Indexer       %d heads of %d choose %d entries of a layer\n", m->n_index_heads, m->index_dim,
+               m->n_index_chosen);
     char where[48] = "each layer";
     if (m->n_expert_layers < m->n_layers) snprintf(where, sizeof where, "each of %d layers", m->n_expert_layers);
     if (m->n_experts)
@@ -291,6 +294,9 @@ static void add_model(json_t *r, const ig_model_info *m) {
         {"sliding_window", m->sliding_window},
         {"local_kv_heads", m->local_kv_heads},
         {"local_head_dim", m->local_head_dim},
+        {"index_heads", m->n_index_heads},
+        {"index_dim", m->index_dim},
+        {"index_chosen", m->n_index_chosen},
         {"n_experts", m->n_experts},
         {"n_experts_used", m->n_experts_used},
         {"n_expert_layers", m->n_expert_layers},

@@ -49,7 +49,7 @@ static int compute(ig_cli_app *app, const int32_t *ids, int n, FILE *f) {
     ig_session_options options = ig_session_defaults();
     options.n_ctx = n;
     options.n_batch = o->batch;
-    options.cache.policy = "full";
+    options.cache.policy = ig_cli_prompt_policy(app->info.policy);
     options.progress = ig_cli_on_progress;
     options.progress_user = &app->prompt;
     app->prompt = ig_cli_progress_start("computing", "tokens");

@@ -167,10 +167,21 @@ typedef struct ig_head_shape {
     float scale;
 } ig_head_shape;
 
+/* What a model brings along to choose entries by (DeepSeek Sparse Attention, DeepSeek-V3.2, arXiv 2512.02556, section
+ * 2.1). Of each token it makes a key, and queries with a weight each; an entry's score is the sum over the queries of
+ * weight * max(0, query . key), and attention is meant to use the n_chosen entries with the best scores. */
+typedef struct ig_index_shape {
+    int n_heads, dim; /* queries of a token, and their width, which is a key's; 0: it brings nothing */
+    int n_chosen;
+} ig_index_shape;
+
+enum { IG_INDEX_HEADS = 128, IG_INDEX_DIMS = 256 /* at most */ };
+
 /* Of all layers of a model; or those with a window have others, as many of queries. */
 typedef struct ig_layer_heads {
     ig_head_shape all, local; /* local.n_heads 0: none has */
     const int *window;        /* [n_layers] 0: it has none */
+    ig_index_shape index;
 } ig_layer_heads;
 
 static inline const ig_head_shape *ig_heads_of(const ig_layer_heads *h, int layer) {

@@ -55,10 +55,25 @@ static bool are_own_scales(const ig_model *m, const float *scales) {
     return true;
 }
 
+/* Of a policy that chooses in prompts, whose keys and values are its own, whatever its budget. */
+static ig_prefix_id root_of_policy(ig_prefix_id root, const ig_cache_options *o) {
+    ig_cache_options own = *o;
+    const ig_policy_ops *ops;
+    struct {
+        char name[16];
+        double budget;
+        int64_t entries;
+    } facts = {.budget = o->budget, .entries = o->budget_entries};
+    if (ig_policy_find(&ops, &own, NULL) || !ops->chooses_in_prompts) return root;
+    snprintf(facts.name, sizeof facts.name, "%s", ops->name);
+    return root_behind(root, &facts, sizeof facts);
+}
+
 ig_prefix_id ig_cache_root(const ig_cache *c, const ig_session_options *o) {
     const ig_model *m = c->model;
     const char *salt = o->cache.salt;
     ig_prefix_id root = salt ? root_behind(c->root, salt, strlen(salt)) : c->root;
+    root = root_of_policy(root, &o->cache);
     if (are_own_scales(m, o->adapter_scales)) return root;
     root = root_behind(root, m->all_adapters_hash, sizeof m->all_adapters_hash);
     return root_behind(root, o->adapter_scales, (size_t)m->n_adapters * sizeof *o->adapter_scales);

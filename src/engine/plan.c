@@ -13,8 +13,7 @@
 enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512 };
 
 ig_cache_options ig_cache_defaults(void) {
-    return (ig_cache_options){.policy = "infinigen",
-                              .locality = 0.5,
+    return (ig_cache_options){.locality = 0.5,
                               .inertia = 8,
                               .n_sinks = 4,
                               .n_recent = 32,
@@ -133,10 +132,10 @@ static int count_scans(const ig_session_plan *p) {
     return ig_policy_is_helped(p->ops, p->policy.device) ? ig_policy_lists(p->ops, &p->policy) : 0;
 }
 
-/* What a step hands to a GPU, with a token of each sequence: jobs and views of what a layer keeps, reads and guesses;
- * twice its lists to choose from, with a bit for each block; the units that are being filled; numbers of blocks and
- * pieces; where states lie, for both operations of a layer that has some. What the GPU is told of written blocks is not
- * foreseen. */
+/* What a step hands to a GPU, with a token of each sequence, or where tokens of prompts choose, too, of a batch: jobs
+ * and views of what a layer keeps, reads and guesses; twice its lists to choose from, with a bit for each block; the
+ * units that are being filled; numbers of blocks and pieces; where states lie, for both operations of a layer that has
+ * some. What the GPU is told of written blocks is not foreseen. */
 static size_t plan_mail(const ig_session_plan *p, const ig_config *c) {
     if (p->policy.device->ops->is_host) return 0;
     size_t scans = (size_t)count_scans(p), blocks = (size_t)(p->o.n_ctx / p->policy.block_tokens + 1);
@@ -148,8 +147,8 @@ static size_t plan_mail(const ig_session_plan *p, const ig_config *c) {
     if (scans)
         bytes += 2 * (p->ops->plan_copies(&p->policy, &p->o.cache, 2 * IG_UNIT_SLOTS) -
                       p->ops->plan_copies(&p->policy, &p->o.cache, IG_UNIT_SLOTS));
-    uint64_t n = count_sequences(p);
-    return bytes * (size_t)(n < (uint64_t)p->o.n_batch ? n : (uint64_t)p->o.n_batch);
+    uint64_t n = count_sequences(p), most = (uint64_t)p->o.n_batch;
+    return bytes * (size_t)(n < most && !p->ops->chooses_in_prompts ? n : most);
 }
 
 /* What the sessions' sketches take in RAM: of each what its policy says, but the sketch file, which is there once. */
@@ -278,6 +277,8 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
                                   .window = c->kv_window,
                                   .local = heads.local,
                                   .sink_scores = m->weights.sink_scores,
+                                  .index = c->index,
+                                  .index_layer = c->index_layer,
                                   .kernels = ig_kernels_get(m->ctx->level),
                                   .device = m->ctx->device};
     if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
@@ -289,6 +290,16 @@ static ig_status check_scales(const float *scales, const ig_model *m, ig_error *
             return ig_fail(err, IG_E_ARG, "ig_session_options.adapter_scales[%d] must be from -%d to %d", i,
                            IG_ADAPTER_SCALE_MAX, IG_ADAPTER_SCALE_MAX);
     return IG_OK;
+}
+
+static ig_status find_policy(ig_session_plan *p, const ig_model *m, ig_error *err) {
+    ig_model_info info;
+    ig_model_get_info(m, &info);
+    if (!p->o.cache.policy) p->o.cache.policy = info.policy;
+    ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
+    if (s || !p->ops->goes_by_index || m->config.index.dim) return s;
+    return ig_fail(err, IG_E_UNSUPPORTED, "%s: brings no indexer along, which the KV policy %s goes by", m->path,
+                   p->ops->name);
 }
 
 static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
@@ -306,7 +317,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
         return ig_fail(err, IG_E_LIMIT, "context of %d tokens: %s has learned positions for %d only", p->o.n_ctx,
                        m->path, c->learned_positions - c->position_offset);
     set_shapes(p, m);
-    s = ig_policy_find(&p->ops, &p->o.cache, err);
+    s = find_policy(p, m, err);
     if (!s) s = plan_speculation(p, err);
     if (!s) s = plan_tiers(p, m, err);
     if (!s) p->tiers.n_ahead = plan_states_ahead(p, m);

@@ -27,7 +27,8 @@ static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *
     if (ig_kv_has_dropped(s->seq.kv) && (!p->ops->takes_limit || ig_kv_has_disk(s->seq.kv)))
         return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s cannot take over a session that has dropped entries",
                        p->ops->name);
-    if (s->n_tokens && ig_policy_sees_more(p->ops))
+    bool chooses = p->ops->chooses_in_prompts && p->ops != s->seq.policy->ops;
+    if (s->n_tokens && (chooses || ig_policy_sees_more(p->ops)))
         return ig_fail(
             err, IG_E_UNSUPPORTED,
             "KV policy %s must see the prompt being computed: it cannot take over a session that holds tokens",

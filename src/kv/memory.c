@@ -21,9 +21,18 @@ static const ig_kv_options in_ram = {0};
 /* Rows of a slot. */
 static size_t count_rows(const ig_kv_shape *s) { return s->are_values_keys ? 1 : 2; }
 
+/* Bytes of a row, and lines of a slot. */
+static size_t count_row_bytes(const ig_kv_shape *s, ig_kv_type type) {
+    return ig_kv_row_bytes(type, s->head_dim) + ig_kv_row_bytes(type, s->n_index);
+}
+
+static size_t count_slot_lines(const ig_kv_shape *s, ig_kv_type type) {
+    return 2 * ig_kv_row_lines(type, s->head_dim) + ig_kv_row_lines(type, s->n_index);
+}
+
 /* The most tokens, a power of two, whose rows fit a frame of a disk; no more than attention takes at a time. */
 static int block_shift(const ig_kv_shape *s, ig_kv_type type) {
-    size_t slot_bytes = count_rows(s) * ig_kv_row_bytes(type, s->head_dim);
+    size_t slot_bytes = count_rows(s) * count_row_bytes(s, type);
     int shift = 0;
     while (((size_t)2 << shift) * slot_bytes <= IG_FRAME_BYTES && 2 << shift <= IG_ATTEND_UNIT) shift++;
     return shift;
@@ -33,7 +42,7 @@ int ig_kv_block_tokens(const ig_kv_shape *shape, ig_kv_type type) { return 1 << 
 
 /* Bytes of a block, and of the frame that it lies in: a disk and the system's pager move whole pages. */
 static size_t count_block_bytes(const ig_kv_shape *s, ig_kv_type type) {
-    return (count_rows(s) * ig_kv_row_bytes(type, s->head_dim)) << block_shift(s, type);
+    return (count_rows(s) * count_row_bytes(s, type)) << block_shift(s, type);
 }
 
 static size_t count_frame_bytes(const ig_kv_shape *s, const ig_kv_options *o) {
@@ -65,8 +74,8 @@ static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_optio
     m->device = m->space.dev = o->device;
     m->n_sequences = o->n_sequences ? (size_t)o->n_sequences : 1;
     m->shares = o->share;
-    m->row_bytes = ig_kv_row_bytes(m->type, s->head_dim);
-    m->slot_lines = 2 * ig_kv_row_lines(m->type, s->head_dim);
+    m->row_bytes = count_row_bytes(s, m->type);
+    m->slot_lines = count_slot_lines(s, m->type);
     m->heads_per_row = count_side_by_side(m, s);
     m->layer_tables = (size_t)s->n_kv_heads;
     for (int l = 0; l < s->n_layers; l++)
@@ -157,7 +166,7 @@ static size_t table_bytes(const ig_kv_memory *m, size_t n_blocks, size_t n_frame
 
 uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *o) {
     return (count_frame_bytes(shape, o) >> block_shift(shape, o->type)) +
-           2 * ig_kv_row_lines(o->type, shape->head_dim) * sizeof(ig_kv_line);
+           count_slot_lines(shape, o->type) * sizeof(ig_kv_line);
 }
 
 uint64_t ig_kv_token_bytes(const ig_kv_shape *shape, const ig_kv_options *o) {

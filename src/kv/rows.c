@@ -52,3 +52,23 @@ void ig_kv_read(ig_kv_plain *out, const ig_kv_codec *c, const ig_kv_row *row, in
     out->key = out->room[0];
     out->value = out->room[1];
 }
+
+/* Where the model's own key lies. */
+static ig_kv_packed index_of(const ig_kv_codec *c, const ig_kv_row *row) {
+    int d = c->heads.all.head_dim;
+    return (ig_kv_packed){row->key + ig_kv_row_bytes(c->type, d),
+                          row->lines ? row->lines + 2 * ig_kv_row_lines(c->type, d) : NULL};
+}
+
+void ig_kv_write_index(const ig_kv_codec *c, const ig_kv_row *row, const float *key) {
+    ig_kv_packed at = index_of(c, row);
+    c->kernels->kv_pack[c->type]((void *)(uintptr_t)at.codes, (ig_kv_line *)(uintptr_t)at.lines, key,
+                                 c->heads.index.dim);
+}
+
+const uint16_t *ig_kv_read_index(uint16_t room[IG_KV_DIMS], const ig_kv_codec *c, const ig_kv_row *row) {
+    ig_kv_packed at = index_of(c, row);
+    if (c->type == IG_KV_F16) return (const uint16_t *)(const void *)at.codes;
+    c->kernels->kv_unpack[c->type](room, &at, 1, c->heads.index.dim);
+    return room;
+}

@@ -35,7 +35,7 @@ typedef struct ig_looked_at {
     const int32_t *list; /* [n] these are the numbers; NULL: `number` is */
 } ig_looked_at;
 
-enum { IG_NUMBER_IS_COLUMN = -1, IG_LAYER_LOOKS = 5 /* of a layer, at most */ };
+enum { IG_NUMBER_IS_COLUMN = -1, IG_LAYER_LOOKS = 6 /* of a layer, at most */ };
 
 /* Floats of the device unless said otherwise. */
 typedef struct ig_batch {
@@ -88,6 +88,7 @@ static inline ig_kv_shape ig_config_kv_shape(const ig_config *c, int n_ctx, int 
                          .n_kv_heads = c->n_kv_heads,
                          .head_dim = c->head_dim,
                          .are_values_keys = c->latent.kv_rank > 0,
+                         .n_index = c->index.dim,
                          .n_ctx = n_ctx,
                          .n_batch = n_batch,
                          .local_kv_heads = c->local_kv_heads,

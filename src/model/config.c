@@ -134,6 +134,19 @@ static ig_status check_latent(const ig_config *c, const ig_config_names *names, 
     return IG_OK;
 }
 
+/* Of what a model brings along to choose entries by. */
+static ig_status check_index(const ig_config *c, const ig_config_names *names, ig_error *err) {
+    const ig_index_shape *s = &c->index;
+    if (!c->latent.q_rank)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: an indexer whose queries are made of no latent is not supported",
+                       names->path);
+    if (s->dim % 8 || s->dim < c->n_rot)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: an indexer of %d dimensions, of which %d rotate: need a multiple of 8, no less than these",
+                       names->path, s->dim, c->n_rot);
+    return IG_OK;
+}
+
 int ig_config_expert_layers(const ig_config *c) {
     int n = 0;
     for (int l = c->n_plain_layers; l < c->n_layers; l++) n += c->n_experts && !c->has_no_ffn[l];
@@ -171,6 +184,7 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (!s) s = check_local_heads(c, names, err);
     if (!s) s = check_groups(c, names, err);
     if (!s && c->latent.kv_rank) s = check_latent(c, names, err);
+    if (!s && c->index.dim) s = check_index(c, names, err);
     if (s) return s;
     if (!c->d_embed) c->d_embed = c->d_model;
     if (c->rope_linear == 0) c->rope_linear = 1;

@@ -29,6 +29,8 @@ static void read_one_window(ig_section *r, ig_config *c) {
         "attention.temperature_length", "attention.temperature_scale", "attention.value_length",      \
         "attention.value_length_mla", "expert_group_count", "expert_group_used_count",                \
         "rope.scaling.yarn_log_multiplier"
+#define INDEX_KEYS \
+    "attention.indexer.head_count", "attention.indexer.key_length", "attention.indexer.top_k", "attention.indexer.types"
 #define SCALE_KEYS "attention.scale", "embedding_scale", "logit_scale", "residual_scale"
 #define STATE_KEYS "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"
 #define GRANITE_KEYS SCALE_KEYS, STATE_KEYS
@@ -45,22 +47,10 @@ void ig_gguf_read_no_window(ig_section *r, ig_config *c) {
                             ig_section_name(r, "attention.sliding_window").text, window);
 }
 
-/* True or false for each layer, if the key has a list. */
-static bool read_flags(ig_section *r, const ig_config *c, const char *name, bool *flags) {
-    ig_section_key k = ig_section_name(r, name);
-    const ig_gguf_value *v = ig_gguf_find(r->g, k.text);
-    if (!v || v->type != IG_GGUF_ARRAY) return false;
-    bool fits = v->item_type == IG_GGUF_BOOL && v->n_items == (uint64_t)c->n_layers;
-    if (!fits && !r->status)
-        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path, k.text);
-    for (int l = 0; l < c->n_layers && fits; l++) flags[l] = ig_gguf_array_int(v, (uint64_t)l) != 0;
-    return true;
-}
-
 /* Layers that have the window: one by one, or all but every last of so many, or every first of minus so many. */
 static void read_pattern(ig_section *r, const ig_config *c, bool *is_local, int pattern) {
     static const char name[] = "attention.sliding_window_pattern";
-    if (read_flags(r, c, name, is_local)) return;
+    if (ig_section_flags(r, c, name, is_local)) return;
     int span = ig_section_int(r, name, IG_MAX_LAYERS, abs(pattern)), whole = pattern < 0 ? 0 : span - 1;
     for (int l = 0; l < c->n_layers && !r->status; l++) is_local[l] = l % span != whole;
 }
@@ -193,12 +183,12 @@ static void read_granitehybrid(ig_section *r, ig_config *c) {
 static void read_granite_swa(ig_section *r, ig_config *c) {
     bool flags[IG_MAX_LAYERS];
     read_scales(r, c);
-    if (!read_flags(r, c, "attention.sliding_window_pattern", flags) && !r->status)
+    if (!ig_section_flags(r, c, "attention.sliding_window_pattern", flags) && !r->status)
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path,
                             ig_section_name(r, "attention.sliding_window_pattern").text);
     ig_gguf_read_windows(r, c, 1, IG_ROPE_MAIN, IG_ROPE_MAIN);
     c->has_sink_scores = true;
-    bool is_stated = read_flags(r, c, "attention.rope_pattern", flags);
+    bool is_stated = ig_section_flags(r, c, "attention.rope_pattern", flags);
     for (int l = 0; l < c->n_layers && is_stated && !r->status; l++)
         if (!flags[l]) c->rope_set[l] = IG_ROPE_LEFT_OUT;
 }
@@ -283,7 +273,7 @@ void ig_gguf_read_qwen3(ig_section *r, ig_config *c) {
 static void read_recurrence(ig_section *r, ig_config *c) {
     int interval = ig_section_int(r, "full_attention_interval", IG_MAX_LAYERS, 4), n_layers = c->n_layers;
     c->n_layers += c->n_layers_left_out; /* a list has them, too */
-    bool is_stated = read_flags(r, c, "attention.recurrent_layers", c->is_recurrent);
+    bool is_stated = ig_section_flags(r, c, "attention.recurrent_layers", c->is_recurrent);
     c->n_layers = n_layers;
     for (int l = 0; l < n_layers && !is_stated; l++) c->is_recurrent[l] = (l + 1) % interval != 0;
     read_state(r, c, IG_GATED_DELTA_NET);
@@ -417,6 +407,7 @@ static const ig_gguf_family families[] = {
     {"command-r", IG_ROPE_ADJACENT, read_command_r, {"attention.layer_norm_epsilon", "logit_scale"}},
     {"deepseek", IG_ROPE_PAIRED, ig_gguf_read_deepseek, {LATER_EXPERT_KEYS}},
     {"deepseek2", IG_ROPE_ADJACENT, ig_gguf_read_deepseek2, {LATENT_KEYS}},
+    {"deepseek32", IG_ROPE_ADJACENT, ig_gguf_read_deepseek32, {LATENT_KEYS, INDEX_KEYS}},
     {"dots1", IG_ROPE_HALF, ig_gguf_read_glm4moe, {LATER_EXPERT_KEYS}},
     {"ernie4_5", IG_ROPE_ADJACENT, ig_gguf_read_no_window, {NULL}},
     {"ernie4_5-moe",
@@ -445,6 +436,7 @@ static const ig_gguf_family families[] = {
       "rope.freq_base_swa"}},
     {"glm4", IG_ROPE_ADJACENT, read_glm4, {NULL}},
     {"glm4moe", IG_ROPE_HALF, ig_gguf_read_glm4moe, {LATER_EXPERT_KEYS}},
+    {"glm-dsa", IG_ROPE_ADJACENT, ig_gguf_read_glm_dsa, {LATENT_KEYS, INDEX_KEYS}},
     {"gpt-oss",
      IG_ROPE_HALF,
      ig_gguf_read_gpt_oss,

@@ -110,7 +110,9 @@ void ig_hf_refuse_order(ig_hf_reader *r, ig_config *c);
 /* config_latent.c */
 void ig_hf_read_deepseek_v2(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_deepseek_v3(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_deepseek_v32(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_glm_moe_dsa(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mistral4(ig_hf_reader *r, ig_config *c);
 extern const ig_config ig_hf_youtu_sizes;
 void ig_hf_read_youtu(ig_hf_reader *r, ig_config *c);

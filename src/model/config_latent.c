@@ -25,6 +25,12 @@ static void set_gain(ig_config *c, double of_all) {
     if (c->rope_blend == IG_BLEND_YARN) c->attn_scale *= gain * gain;
 }
 
+/* Which layers have an index of their own; the others go by that of the last one before them that has. */
+static bool set_index_layers(ig_config *c, const bool *own) {
+    for (int l = 0; l < c->n_layers; l++) c->index_layer[l] = (uint16_t)(own[l] ? l : l ? c->index_layer[l - 1] : 0);
+    return own[0];
+}
+
 /* ---- GGUF ------------------------------------------------------------------------------------------------------ */
 
 static ig_status refuse_key(const ig_section *r, const char *name, const char *why) {
@@ -71,6 +77,32 @@ void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
         c->rope_original_ctx = from;
     else if (from != c->rope_original_ctx)
         r->status = refuse_key(r, "attention.temperature_length", "is not YaRN's original context");
+}
+
+/* Files of before GLM-5.2 do not say which layers have an index of their own: those whose tensors are there. */
+static void read_index(ig_section *r, ig_config *c) {
+    static const char types[] = "attention.indexer.types";
+    bool own[IG_MAX_LAYERS];
+    ig_gguf_read_deepseek2(r, c);
+    c->index = (ig_index_shape){.n_heads = ig_section_int(r, "attention.indexer.head_count", IG_INDEX_HEADS, -1),
+                                .dim = ig_section_int(r, "attention.indexer.key_length", IG_INDEX_DIMS, -1),
+                                .n_chosen = ig_section_int(r, "attention.indexer.top_k", IG_MAX_CTX, -1)};
+    if (r->status) return;
+    bool is_stated = ig_section_flags(r, c, types, own);
+    for (int l = 0; l < c->n_layers && !is_stated; l++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.indexer.attn_k.weight", l);
+        own[l] = ig_gguf_tensor(r->g, name) != NULL;
+    }
+    if (!r->status && !set_index_layers(c, own))
+        r->status = refuse_key(r, types, "must begin with a layer that has one");
+}
+
+void ig_gguf_read_deepseek32(ig_section *r, ig_config *c) { read_index(r, c); }
+
+void ig_gguf_read_glm_dsa(ig_section *r, ig_config *c) {
+    c->is_index_adjacent = true;
+    read_index(r, c);
 }
 
 /* ---- Hugging Face ---------------------------------------------------------------------------------------------- */
@@ -145,10 +177,8 @@ void ig_hf_read_youtu(ig_hf_reader *r, ig_config *c) {
     c->latent.q_rank = ig_hf_count(r, "q_lora_rank", IG_MAX_WIDTH, is_null ? 0 : 1536);
 }
 
-/* GLM-4.7-Flash. */
-void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c) {
-    c->norm_eps = 1e-5f;
-    ig_hf_read_deepseek_v3(r, c);
+/* Which layers have experts, as it is stated a second time. */
+static void check_plain_layers(ig_hf_reader *r, const ig_config *c) {
     const json_t *types = ig_hf_get(r->root, "mlp_layer_types");
     for (int l = 0; l < c->n_layers && json_is_array(types) && !r->status; l++) {
         const char *type = json_string_value(json_array_get(types, (size_t)l));
@@ -156,4 +186,55 @@ void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c) {
         if (!type || strcmp(type, is_plain ? "dense" : "sparse") != 0)
             ig_hf_refuse(r, "mlp_layer_types", "not that of 'first_k_dense_replace'");
     }
+}
+
+/* GLM-4.7-Flash. */
+void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    ig_hf_read_deepseek_v3(r, c);
+    check_plain_layers(r, c);
+}
+
+/* DeepSeek-V3.2: an indexer in each layer. */
+static void read_indexer(ig_hf_reader *r, ig_config *c, int n_heads) {
+    ig_hf_read_deepseek_v3(r, c);
+    check_plain_layers(r, c);
+    c->index = (ig_index_shape){.n_heads = ig_hf_int(r, r->root, "index_n_heads", IG_INDEX_HEADS, n_heads),
+                                .dim = ig_hf_int(r, r->root, "index_head_dim", IG_INDEX_DIMS, 128),
+                                .n_chosen = ig_hf_int(r, r->root, "index_topk", IG_MAX_CTX, 2048)};
+}
+
+void ig_hf_read_deepseek_v32(ig_hf_reader *r, ig_config *c) {
+    read_indexer(r, c, 64);
+    for (int l = 0; l < c->n_layers; l++) c->index_layer[l] = (uint16_t)l;
+}
+
+/* Whether layer l has an indexer of its own: a list says so, a pattern, or every how many layers there is one. */
+static bool has_indexer(ig_hf_reader *r, int l) {
+    static const char types[] = "indexer_types", pattern[] = "index_topk_pattern";
+    const json_t *list = ig_hf_get(r->root, types), *letters = ig_hf_get(r->root, pattern);
+    const char *text = json_string_value(list ? json_array_get(list, (size_t)l) : letters);
+    if (list) {
+        if (!text || (strcmp(text, "full") != 0 && strcmp(text, "shared") != 0))
+            ig_hf_fail_kind(r, types, "a list of \"full\" and \"shared\" for all layers");
+        return text && *text == 'f';
+    }
+    if (letters) {
+        if (!text || strlen(text) <= (size_t)l || !strchr("FS", text[l]))
+            ig_hf_fail_kind(r, pattern, "a letter, F or S, for each layer");
+        return text && strlen(text) > (size_t)l && text[l] == 'F';
+    }
+    int every = ig_hf_count(r, "index_topk_freq", IG_MAX_LAYERS, 1);
+    int from = ig_hf_count(r, "index_skip_topk_offset", IG_MAX_LAYERS, 2) - 1;
+    return l <= from || (l - from) % ig_max_int(every, 1) == 0;
+}
+
+/* GLM-5. */
+void ig_hf_read_glm_moe_dsa(ig_hf_reader *r, ig_config *c) {
+    bool own[IG_MAX_LAYERS];
+    c->norm_eps = 1e-5f;
+    c->is_index_adjacent = true;
+    read_indexer(r, c, 32);
+    for (int l = 0; l < c->n_layers && !r->status; l++) own[l] = has_indexer(r, l);
+    if (!r->status && !set_index_layers(c, own)) ig_hf_refuse(r, "indexer_types", "that begin with a shared one");
 }

@@ -43,6 +43,17 @@ void ig_section_list(ig_section *r, const char *name, int max, int *out, int n) 
     }
 }
 
+bool ig_section_flags(ig_section *r, const ig_config *c, const char *name, bool *flags) {
+    ig_section_key k = ig_section_name(r, name);
+    const ig_gguf_value *v = ig_gguf_find(r->g, k.text);
+    if (!v || v->type != IG_GGUF_ARRAY) return false;
+    bool fits = v->item_type == IG_GGUF_BOOL && v->n_items == (uint64_t)c->n_layers;
+    if (!fits && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path, k.text);
+    for (int l = 0; l < c->n_layers && fits; l++) flags[l] = ig_gguf_array_int(v, (uint64_t)l) != 0;
+    return true;
+}
+
 void ig_section_read_kinds(ig_section *r, const ig_config *c, const char *name, int max, int *local, int *other) {
     int of[IG_MAX_LAYERS], seen[2] = {0, 0};
     ig_section_list(r, name, max, of, c->n_layers);

@@ -27,8 +27,10 @@ int ig_section_int(ig_section *r, const char *name, int max, int absent);
 int ig_section_count(ig_section *r, const char *name, int max);
 /* The same for each of n layers: a list, or one number for all. */
 void ig_section_list(ig_section *r, const char *name, int max, int *out, int n);
-/* The same where all layers with a window must have one number, and the others too; a kind that no layer is of has the
- * other's. */
+/* True or false for each layer, if the key has a list. */
+bool ig_section_flags(ig_section *r, const ig_config *c, const char *name, bool *flags);
+/* Numbers of layers where all layers with a window must have one number, and the others too; a kind that no layer is of
+ * has the other's. */
 void ig_section_read_kinds(ig_section *r, const ig_config *c, const char *name, int max, int *local, int *other);
 double ig_section_number(ig_section *r, const char *name, double absent);
 /* The same, low to high if it is stated; within the limits of scales. */
@@ -77,6 +79,8 @@ void ig_gguf_read_qwen3moe(ig_section *r, ig_config *c);
 
 /* config_latent.c */
 void ig_gguf_read_deepseek2(ig_section *r, ig_config *c);
+void ig_gguf_read_deepseek32(ig_section *r, ig_config *c);
+void ig_gguf_read_glm_dsa(ig_section *r, ig_config *c);
 /* config_gemma4.c */
 void ig_gguf_read_gemma4(ig_section *r, ig_config *c);
 
@@ -84,7 +88,7 @@ typedef struct ig_gguf_family {
     const char *name; /* the file's general.architecture */
     ig_rope rope;
     void (*read)(ig_section *r, ig_config *c); /* what is its own */
-    const char *own[20];                       /* keys that it uses, which must be neutral in others */
+    const char *own[24];                       /* keys that it uses, which must be neutral in others */
 } ig_gguf_family;
 
 /* NULL: there is none of this name. */

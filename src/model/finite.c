@@ -20,7 +20,7 @@
  * kernels for prompts make, and no score is beyond 2^100: 1e13 * 65536 * 65280 * 576 is 3e25. */
 static const float most_query = 1e13f;
 
-enum { MOST_PLACES = 3 /* that are looked at together: queries, keys and values */ };
+enum { MOST_PLACES = 4 /* that are looked at together: queries, keys and values, and keys of an index */ };
 
 /* The number of the segment that a row is of. */
 static int sequence_of(const forward *f, int row) {
@@ -156,11 +156,13 @@ void ig_forward_check_heads(const forward *f) {
     const ig_head_shape *heads = &f->step.heads;
     const ig_batch *b = f->b;
     int q = heads->n_heads * heads->head_dim, kv = heads->n_kv_heads * heads->head_dim;
+    int n = f->step.is_shared ? 1 : f->m->weights.layers[f->layer].latent.index_k.w ? MOST_PLACES : MOST_PLACES - 1;
     const ig_looked_at of[MOST_PLACES] = {
         rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
         rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),
-        rows_of(f, b->rows.v.dev, 0, kv, IG_KV_MOST, "in the values of layer")};
-    check_batch(f, of, f->step.is_shared ? 1 : MOST_PLACES);
+        rows_of(f, b->rows.v.dev, 0, kv, IG_KV_MOST, "in the values of layer"),
+        rows_of(f, b->rows.index_k.dev, 0, f->c->index.dim, IG_KV_MOST, "in the indexer's keys of layer")};
+    check_batch(f, of, n);
 }
 
 ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, int row, ig_error *err) {

@@ -158,12 +158,13 @@ void ig_forward_bring(const forward *f, const ig_twin *t, int first, int width) 
     f->dev->ops->copy(f->dev, t->host + at, t->dev + at, n * sizeof *t->host);
 }
 
-static ig_status bring_heads(const forward *f, ig_error *err) {
+static ig_status bring_heads(const forward *f, const ig_layer *w, ig_error *err) {
     const ig_step_scratch *rows = &f->b->rows;
     const ig_head_shape *heads = &f->step.heads;
     int kv = heads->n_kv_heads * heads->head_dim;
     ig_forward_bring(f, &rows->q, f->step.first_row, heads->n_heads * heads->head_dim);
     if (!f->step.is_shared) ig_forward_bring(f, &rows->k, 0, kv), ig_forward_bring(f, &rows->v, 0, kv);
+    ig_forward_bring_index(f, w, f->step.first_row, false);
     return ig_forward_finish(f, err);
 }
 
@@ -304,7 +305,7 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
     int width = f->step.heads.n_heads * f->step.heads.head_dim;
     bool is_whole = narrow_queries(f, kind);
     if (is_whole && f->c->latent.kv_rank) {
-        ig_forward_make_latent_queries(f, w, x, f->n_dense);
+        ig_forward_make_latent_queries(f, w, x, f->n_dense, true);
     } else if (is_whole) {
         ig_forward_multiply(f, (float *[]){queries_of(f)}, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
         part_queries(f, f->n_dense, false);
@@ -319,6 +320,7 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
     }
     if (f->step.is_late) return IG_OK;
     ig_forward_bring(f, q, f->n_dense, width);
+    ig_forward_bring_index(f, w, f->n_dense, true);
     return ig_forward_finish(f, err);
 }
 
@@ -421,7 +423,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     ig_forward_check_heads(f);
-    if (!f->step.is_late) status = bring_heads(f, err);
+    if (!f->step.is_late) status = bring_heads(f, w, err);
     if (status) return status;
     tap(f, IG_TAP_HEADS);
     ig_step_lap(&b->rows, IG_STEP_OTHER);

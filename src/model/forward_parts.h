@@ -55,7 +55,9 @@ ig_status ig_forward_feed(const forward *f, const ig_layer *w, float *x, ig_erro
 /* Queries and rows of a layer with latents from its input x; queries alone, of the rows from `first` on; and values of
  * all heads, [n_heads value_dim], from what attention gave, b->x (forward_latent.c). */
 void ig_forward_project_latents(const forward *f, const ig_layer *w, const float *x);
-void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const float *x, int first);
+void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const float *x, int first, bool are_guessed);
+/* The layer's own queries to choose by, of the rows from `first` on, or guesses of them, come to the host. */
+void ig_forward_bring_index(const forward *f, const ig_layer *w, int first, bool are_guessed);
 const float *ig_forward_make_values(const forward *f, const ig_layer *w);
 
 /* A step's tokens are about to change the states of its sequences (forward_recurrence.c). */
@@ -77,8 +79,9 @@ void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int
 void ig_forward_place_keys(const forward *f, float *k, const ig_layer *w);
 /* The same of values, from what they are made of, which may be v. */
 void ig_forward_place_values(const forward *f, float *v, const float *from);
-/* RoPE alone, of n_heads of each row, the first of which is at x and number `first`. */
+/* RoPE alone, of n_heads of each row, the first of which is at x and number `first`; of what entries are chosen by. */
 void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first);
+void ig_forward_rotate_index(const forward *f, float *x, int n_heads, int first);
 
 /* IG_E_NUMBER, saying where, if anything is not finite, or too large to be kept or computed with (finite.c): the
  * residual stream after the embedding, or after `where`, "the attention of layer" f->layer; the layer's queries,

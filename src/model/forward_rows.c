@@ -121,6 +121,12 @@ void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries
                       f->step.heads.head_dim);
 }
 
+void ig_forward_rotate_index(const forward *f, float *x, int n_heads, int first) {
+    const ig_config *c = f->c;
+    const float *cs = f->b->cs.dev + rotation_at(f, IG_ROPE_MAIN, first);
+    f->dev->ops->rope(f->dev, x, cs, c->n_rot, c->is_index_adjacent, f->n_rows - first, n_heads, c->index.dim);
+}
+
 /* Heads of the rows from `first` on, normed and rotated as the family does. */
 static void place_heads(const forward *f, float *x, int n_heads, const float *norm, bool are_queries, int first) {
     int n = f->n_rows - first;

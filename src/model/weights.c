@@ -189,6 +189,8 @@ static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
         layer < n + b->c->n_layers_left_out)
         return true;
     if (is_left_of_sharing(b, t)) return true;
+    if (layer >= 0 && layer < n && b->c->index.dim && b->c->index_layer[layer] != layer && strstr(t->name, ".indexer."))
+        return true;
     if (b->g) return ig_name_ends_with(t->name, ".input_scale");
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
@@ -264,6 +266,9 @@ void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w) {
     ig_matrix *const all[] = {&latent->q_in,
                               &w->q,
                               latent->is_key_up_made ? NULL : &latent->key_up,
+                              &latent->index_q,
+                              &latent->index_weights,
+                              &latent->index_k,
                               &w->k,
                               &latent->rotating,
                               &w->v,

@@ -24,6 +24,10 @@ typedef struct ig_latent {
     ig_matrix value_up; /* [n_heads][value_dim, or key_dim rows of keys before them][kv_rank] */
     /* It is not in the file, which has the same the other way round; which has it in FP8. */
     bool is_key_up_made, is_value_up_made;
+    /* Of a layer with an index of its own (ig_index_shape): its queries [n_heads dim][q_rank] of the latent of queries,
+     * their weights [n_heads][d_model], and its keys [dim][d_model], normed. Absent in other layers. */
+    ig_matrix index_q, index_weights, index_k;
+    ig_norm_weights index_norm;
 } ig_latent;
 
 /* gate is absent where the activation takes none: up = fc1, down = fc2. */
@@ -105,8 +109,8 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
                           const ig_adapters *adapters, ig_error *err);
 
 enum {
-    IG_LAYER_QUERY = 3,                        /* the first ones of these make queries, */
-    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 10,  /* and up to here all are attention's, or a state's */
+    IG_LAYER_QUERY = 5,                        /* the first ones of these make queries, */
+    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 11,  /* and up to here all are attention's, or a state's */
     IG_LAYER_MATRICES = IG_LAYER_ATTENTION + 9 /* but the experts' */
 };
 /* A layer's matrices in the order of their use. Some may be absent; NULL: what is not in the file. */

@@ -12,8 +12,8 @@
 #include "base/error.h"
 
 static const ig_policy_ops *const policies[] = {
-    &ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,   &ig_policy_quest, &ig_policy_h2o,
-    &ig_policy_snapkv,    &ig_policy_pyramidkv,        &ig_policy_window, &ig_policy_oracle};
+    &ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,   &ig_policy_quest,  &ig_policy_h2o,
+    &ig_policy_snapkv,    &ig_policy_pyramidkv,        &ig_policy_window, &ig_policy_oracle, &ig_policy_indexer};
 
 const char *ig_cache_policy(size_t i, const char **help) {
     if (i >= IG_COUNT(policies)) return NULL;
@@ -29,6 +29,7 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
             *out = policies[i];
             int own = policies[i]->n_dense_layers;
             if (o->n_dense_layers < 0) o->n_dense_layers = own < 0 ? 0 : own ? own : IG_POLICY_DENSE_LAYERS;
+            if (policies[i]->goes_by_index) o->n_dense_layers = 0; /* the model says which layers do what */
             return IG_OK;
         }
     char names[128] = "";

@@ -26,6 +26,9 @@ typedef struct ig_policy_shape {
     const int *window;   /* [n_layers] sliding window of a layer, 0: none; borrowed */
     ig_head_shape local; /* heads of layers that have one, which never select, if they are others (ig_layer_heads) */
     const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none; borrowed */
+    ig_index_shape index;            /* of models that bring along what to choose by */
+    const uint16_t *index_layer;     /* [n_layers] the layer by whose keys and queries of that sort a layer chooses;
+                                        borrowed */
     const ig_kernels *kernels;
     ig_device *device;            /* of the model; outlives the policy; NULL: none */
     const ig_sketch_file *sketch; /* maps of this model's shape, or NULL; borrowed */
@@ -45,9 +48,10 @@ typedef struct ig_rest {
 /* A list of entries that is being chosen. */
 typedef struct ig_choosing {
     int layer, list;
-    const float *q;             /* [group][head_dim] of a KV head, or [head_dim] of a query head */
-    const float *dev_q, *dev_k; /* the same, and the key of the step's own entry, where the device has them */
-    ig_entries e;               /* to choose from */
+    const float *q;                       /* [group][head_dim] of a KV head, or [head_dim] of a query head */
+    const float *dev_q, *dev_k;           /* the same, and the key of the step's own entry, where the device has them */
+    const float *index_q, *index_weights; /* [index.n_heads][index.dim], [index.n_heads] (goes_by_index) */
+    ig_entries e;                         /* to choose from */
     int32_t *index; /* [e.n] gets the slots of those that the queries should attend to, in order of position, unless all
                        are chosen */
     int n;          /* gets their number */
@@ -90,6 +94,10 @@ typedef struct ig_policy_ops {
                               those that are left of it come to append() once more */
     bool ignores_window;   /* n_sinks and n_recent mean nothing to it */
     bool observes_ends;    /* observe() is for the last n_recent queries of prompts alone */
+    bool goes_by_index;    /* for models that bring along what to choose by alone (ig_policy_shape.index) */
+    /* Each token of a prompt chooses as if it were decoded, but where it takes_all(): what it chooses depends on no
+     * token's choice before. */
+    bool chooses_in_prompts;
     bool meet;           /* a stage begins when the one before has ended for all lists of the layer; then scratch is the
                             thread's, and keeps nothing from stage to stage */
     bool guess_is_final; /* its own ig_cache_options.speculate is "paper" */
@@ -114,6 +122,8 @@ typedef struct ig_policy_ops {
      * dropped entries slots are tokens, and later tokens, if there were any, are gone. Tokens of one head come in
      * order; heads may come from several threads. Optional. */
     void (*append)(ig_policy *p, int layer, int head, int slot, const uint16_t *key, const uint16_t *value);
+    /* The same of the model's own key to choose the slot by, [index.dim]. Optional. */
+    void (*append_index)(ig_policy *p, int layer, int slot, const uint16_t *key);
     /* A prompt's queries at a layer that is not dense, post-RoPE: query head `head`'s of n tokens from position `first`
      * on, `stride` floats apart, before the keys of these tokens are appended. Heads may come from several threads.
      * Optional. */
@@ -177,6 +187,9 @@ typedef struct ig_policy_ops {
 /* Whether it wants more of a prompt than its keys and values. */
 static inline bool ig_policy_sees_more(const ig_policy_ops *ops) { return ops->see_queries || ops->observe; }
 
+/* Whether it wants what is kept of tokens. */
+static inline bool ig_policy_sees_rows(const ig_policy_ops *ops) { return ops->append || ops->append_index; }
+
 /* Where neither the options nor the policy say: a share of the context, of the attention, and the first layers that
  * use everything. */
 #define IG_POLICY_BUDGET 0.10
@@ -193,7 +206,7 @@ struct ig_policy {
 ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *options, ig_error *err);
 
 extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_policy_snapkv, ig_policy_pyramidkv,
-    ig_policy_quest, ig_policy_infinigen_osdi24, ig_policy_infinigen, ig_policy_oracle;
+    ig_policy_quest, ig_policy_infinigen_osdi24, ig_policy_infinigen, ig_policy_oracle, ig_policy_indexer;
 ig_status ig_policy_open(ig_policy **out, const ig_policy_ops *ops, const ig_policy_shape *shape,
                          const ig_cache_options *options, ig_error *err);
 /* NULL is fine. */

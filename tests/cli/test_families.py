@@ -143,3 +143,17 @@ def test_muse_glimmer(program, tmp_path):
     tokens = os.path.join(folder, "golden/tokens.i32")
     ours, theirs = (logits(program, model, tmp_path, tokens=tokens) for model in (tmp_path / "muse.gguf", folder))
     assert max(abs(a - b) for a, b in zip(ours, theirs)) < 1e-2 and max(theirs) > 1
+
+
+def test_indexers(program):
+    """A model that brings an indexer along chooses by it unless told otherwise; others have none."""
+    model = os.path.join(TINY_MODELS, "glm-dsa")
+    code, out, err = program("inspect", model, "-c", "512", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["policy"] == "indexer"
+    assert (told["index_heads"], told["index_dim"], told["index_chosen"]) == (12, 24, 80)
+    assert b"Indexer       12 heads of 24 choose 80 entries of a layer\n" in program("inspect", model)[1]
+    code, out, err = program("bench", "-m", model, "-p", "0", "-n", "4", "-d", "200", "-r", "1")
+    assert code == 0 and b"| indexer " in out and b"| infinigen " not in out
+    code, out, err = program("inspect", LLAMA, "-c", "512", "--kv-policy", "indexer")
+    assert code == 1 and b"brings no indexer along" in err and b"index_" not in program("inspect", LLAMA)[1]

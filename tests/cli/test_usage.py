@@ -330,7 +330,7 @@ def test_help_tells_what_policies_do(program):
     listed = program("run", "--help")[1].decode().split("\nPolicies:\n")[1]
     page = program("man")[1].decode().split(".SH POLICIES\n")[1].split(".SH ")[0].replace("\\-", "-")
     names = re.search(r"not one of (.*)", program("run", "-m", "x", "--kv-policy", "-")[2].decode())[1].split(", ")
-    assert len(names) == 9 and re.findall(r"^  (\S+) +\S", listed, re.M) == names
+    assert len(names) == 10 and re.findall(r"^  (\S+) +\S", listed, re.M) == names
     assert re.findall(r"^\.TP\n\\fB(.*)\\fR\n.", page, re.M) == names
     assert "Policies:" not in program("fetch", "--help")[1].decode()
 

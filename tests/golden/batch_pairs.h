@@ -39,6 +39,7 @@ static ig_random dice = {5};
 static int n_ctx;             /* N_CTX, or fewer */
 static bool has_window;       /* in all layers: nothing is dropped by a limit */
 static bool shares;           /* the last layers read keys of others: nothing is ever dropped */
+static bool has_index;        /* the model brings an indexer along */
 static int n_draft;           /* of `together` */
 static ig_model *draft_model; /* of `together`; NULL: none */
 
@@ -47,11 +48,17 @@ static inline int any(int limit) { return (int)(ig_random_u64(&dice) % (uint64_t
 /* Whether the policy drops entries. */
 static inline bool drops(const kind *k) { return strcmp(k->policy, "h2o") == 0 || strstr(k->policy, "kv"); }
 
+/* Whether it can stand back for an indexer. */
+static inline bool chooses_alone(const kind *k) {
+    return !k->limit &&
+           (!strcmp(k->policy, "infinigen") || !strcmp(k->policy, "quest") || !strcmp(k->policy, "window"));
+}
+
 static inline void open_pair(pair *p, const kind *k, const char *where) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = n_ctx;
     o.n_batch = N_BATCH;
-    o.cache.policy = shares && drops(k) ? "quest" : k->policy;
+    o.cache.policy = shares && drops(k) ? "quest" : has_index && chooses_alone(k) ? "indexer" : k->policy;
     o.cache.memory.type = k->type;
     o.cache.memory.limit = has_window ? 0 : k->limit;
     o.cache.budget = 0.15;
@@ -188,6 +195,7 @@ static inline int set_up(const char *path, int n_threads, int n) {
     ig_model_get_info(model, &info);
     has_window = info.sliding_window > 0;
     shares = info.n_sharing_layers > 0;
+    has_index = info.n_index_heads > 0;
     n_ctx = n;
     return 0;
 }

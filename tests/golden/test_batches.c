@@ -184,6 +184,7 @@ int main(void) {
         ALONE("other heads of queries, gates of heads", "tests/golden/models/laguna"),
         ALONE("layers that share keys", "tests/golden/models/gemma4-e"),
         ALONE("latents", "tests/golden/models/glm4-lite"),
+        ALONE("an indexer", "tests/golden/models/glm-dsa"),
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_llama_short, close_tiny),
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),

@@ -184,12 +184,15 @@ static void check_decode_bytes(const ig_model *model) {
     assert_true(info.decode_bytes == info.weight_bytes - tables - (has_head ? embedding : 0));
 }
 
+/* Then `full` computes something else. */
+static bool has_index(const golden *g) { return strstr(g->folder, "/deepseek32") || strstr(g->folder, "/glm-dsa"); }
+
 static void check_model(void **state) {
     golden g = {0};
     if (!find_model(&g, *state)) skip();
     read_golden(&g);
     ig_cache_options cache = ig_cache_defaults();
-    cache.policy = "full";
+    if (!has_index(&g)) cache.policy = "full";
     engine e = open_engine(&g, &cache);
     ig_error err = {0};
     check_decode_bytes(e.model);
@@ -335,6 +338,8 @@ int main(void) {
         MODEL("deepseek2"),
         MODEL("deepseek3"),
         MODEL("glm4-lite"),
+        MODEL("deepseek32"),
+        MODEL("glm-dsa"),
         MODEL("granite"),
         MODEL("olmo3"),
         MODEL("phi3"),

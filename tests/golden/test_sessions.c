@@ -92,6 +92,7 @@ static void an_earlier_prompt_does_not_show(void **state) {
     fill(ids, 4, N_CTX);
     const char *policy;
     for (size_t i = 0; (policy = ig_cache_policy(i, NULL)); i++) {
+        if (strcmp(policy, "indexer") == 0) continue; /* the model brings none along */
         ig_session *a = open_policy(policy, 64), *b = open_policy(policy, 64);
         hold(a, first, 120);
         for (int t = 120; t < 130; t++) expect_ok(ig_session_decode(&a, &first[t], 1, &err), &err);
@@ -117,6 +118,7 @@ static void an_earlier_text_does_not_show(void **state) {
     fill(ids, 6, N_CTX);
     const char *policy;
     for (size_t i = 0; (policy = ig_cache_policy(i, NULL)); i++) {
+        if (strcmp(policy, "indexer") == 0) continue; /* the model brings none along */
         ig_session *a = open_policy(policy, 64), *b = open_policy(policy, 64);
         hold(a, first, 120);
         for (int t = 120; t < 123; t++) step(a, first[t]);

@@ -519,12 +519,54 @@ static void reads_experts(void **state) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
 }
 
+/* Which layers have an indexer of their own, as three kinds of field say it. */
+static void reads_indexers(void **state) {
+    (void)state;
+#define INDEXED(type) DEEPSEEK(type) ",\"q_lora_rank\":24,\"index_n_heads\":4"
+#define GLM(more) INDEXED("glm_moe_dsa") "," more "}"
+    ig_config c = from_json(INDEXED("deepseek_v32") ",\"index_topk\":77}");
+    assert_true(c.index.n_heads == 4 && c.index.dim == 128 && c.index.n_chosen == 77 && !c.is_index_adjacent);
+    for (int l = 0; l < 3; l++) assert_int_equal(c.index_layer[l], l);
+    static const struct {
+        const char *text;
+        int of[3];
+    } all[] = {
+        {GLM("\"x\":null"), {0, 1, 2}},
+        {GLM("\"index_topk_freq\":3"), {0, 1, 1}},
+        {GLM("\"index_topk_freq\":2,\"index_skip_topk_offset\":1"), {0, 0, 2}},
+        {GLM("\"index_topk_pattern\":\"FSS\",\"index_topk_freq\":1"), {0, 0, 0}},
+        {GLM("\"indexer_types\":[\"full\",\"shared\",\"full\"],\"index_topk_pattern\":\"FSS\""), {0, 0, 2}},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        c = from_json(all[i].text);
+        assert_true(c.index.n_chosen == 2048 && c.is_index_adjacent && c.norm_eps == 1e-5f);
+        for (int l = 0; l < 3; l++) assert_int_equal(c.index_layer[l], all[i].of[l]);
+    }
+    static const char *const refused[][2] = {
+        {GLM("\"indexer_types\":[\"shared\",\"full\",\"shared\"]"), "indexer_types"},
+        {GLM("\"indexer_types\":[\"full\",\"full\"]"), "indexer_types"},
+        {GLM("\"indexer_types\":[\"full\",\"full\",\"half\"]"), "indexer_types"},
+        {GLM("\"indexer_types\":\"full\""), "indexer_types"},
+        {GLM("\"index_topk_pattern\":\"FS\""), "index_topk_pattern"},
+        {GLM("\"index_topk_pattern\":\"FSX\""), "index_topk_pattern"},
+        {GLM("\"index_topk_pattern\":[1]"), "index_topk_pattern"},
+        {GLM("\"index_topk\":0"), "index_topk"},
+        {GLM("\"index_head_dim\":300"), "index_head_dim"},
+        {GLM("\"index_head_dim\":20"), "indexer"},
+        {INDEXED("deepseek_v32") ",\"index_topk\":77,\"index_head_dim\":4}", "indexer"},
+        {DEEPSEEK("deepseek_v32") ",\"q_lora_rank\":null}", "indexer"},
+        {DEEPSEEK("deepseek_v32") ",\"index_n_heads\":129}", "index_n_heads"},
+        {GLM("\"mlp_layer_types\":[\"dense\",\"dense\",\"sparse\"]"), "mlp_layer_types"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_llama),      cmocka_unit_test(reads_rope),    cmocka_unit_test(reads_yarn),
         cmocka_unit_test(reads_windows),    cmocka_unit_test(reads_qwen3),   cmocka_unit_test(reads_opt),
         cmocka_unit_test(reads_their_own),  cmocka_unit_test(reads_experts), cmocka_unit_test(reads_others),
-        cmocka_unit_test(reads_text_parts), cmocka_unit_test(reads_gemma4),
+        cmocka_unit_test(reads_text_parts), cmocka_unit_test(reads_gemma4),  cmocka_unit_test(reads_indexers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,38 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_u32(&t, "deepseek2.expert_group_used_count", 1);
     refuses_tiny(&t, "groups");
 
+    t = tiny_as("glm-dsa");
+    tiny_u32(&t, "glm-dsa.block_count", 3);
+    tiny_u32(&t, "glm-dsa.attention.head_count_kv", 1);
+    tiny_u32(&t, "glm-dsa.attention.key_length", 40);
+    tiny_u32(&t, "glm-dsa.attention.value_length", 32);
+    tiny_u32(&t, "glm-dsa.attention.kv_lora_rank", 32);
+    tiny_u32(&t, "glm-dsa.attention.q_lora_rank", 24);
+    tiny_u32(&t, "glm-dsa.attention.key_length_mla", 24);
+    tiny_u32(&t, "glm-dsa.attention.value_length_mla", 16);
+    tiny_u32(&t, "glm-dsa.rope.dimension_count", 8);
+    tiny_u32(&t, "glm-dsa.expert_count", 4);
+    tiny_u32(&t, "glm-dsa.expert_used_count", 2);
+    tiny_u32(&t, "glm-dsa.expert_feed_forward_length", 32);
+    tiny_u32(&t, "glm-dsa.leading_dense_block_count", 1);
+    tiny_array(&t, "glm-dsa.attention.indexer.types", IG_GGUF_BOOL, 3, "\1\0\1", 3);
+    refuses_tiny(&t, "indexer.head_count");
+    tiny_u32(&t, "glm-dsa.attention.indexer.head_count", 6);
+    tiny_u32(&t, "glm-dsa.attention.indexer.key_length", 16);
+    tiny_u32(&t, "glm-dsa.attention.indexer.top_k", 64);
+    c = from_tiny(&t);
+    assert_true(c.index.n_heads == 6 && c.index.dim == 16 && c.index.n_chosen == 64 && c.is_index_adjacent);
+    assert_true(c.index_layer[0] == 0 && c.index_layer[1] == 0 && c.index_layer[2] == 2);
+    tiny_array(&t, "glm-dsa.attention.indexer.types", IG_GGUF_BOOL, 3, "\0\1\1", 3);
+    refuses_tiny(&t, "indexer.types");
+    tiny_array(&t, "glm-dsa.attention.indexer.types", IG_GGUF_BOOL, 2, "\1\1", 2);
+    refuses_tiny(&t, "indexer.types");
+    tiny_drop_key(&t, "glm-dsa.attention.indexer.types");
+    refuses_tiny(&t, "indexer.types"); /* nor is there a tensor of it */
+    tiny_array(&t, "glm-dsa.attention.indexer.types", IG_GGUF_BOOL, 3, "\1\1\1", 3);
+    tiny_u32(&t, "glm-dsa.attention.indexer.key_length", 4);
+    refuses_tiny(&t, "indexer of 4");
+
     t = tiny_as("deepseek2"); /* Youtu */
     tiny_u32(&t, "deepseek2.attention.head_count_kv", 1);
     tiny_u32(&t, "deepseek2.attention.key_length", 40);
