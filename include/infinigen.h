@@ -828,8 +828,8 @@ IG_API ig_status ig_grammar_check(const char *gbnf, ig_error *err);
  *   - an integer without bounds has at most 16 digits, a number 16 before and behind the point and an exponent of two;
  *     one with bounds has no exponent. Integers are never -0;
  *   - values of `enum` and `const` are written without blanks, and formats are the plain cases of theirs;
- *   - between the parts of an object or array there is at most a blank, or a new line and 20 blanks, and nothing
- *     follows the whole. */
+ *   - between the parts of an object or array there is at most a blank, or a new line and 20 blanks, but none before
+ *     a colon, and nothing follows the whole. */
 IG_API ig_status ig_schema_to_gbnf(char **gbnf, const char *schema, size_t n_bytes, ig_error *err);
 /* The same of texts that a regular expression matches from their beginning to their end. The expression is one of
  * ECMA-262 without looking around, going back to groups, and properties of Unicode; ^ and $ may stand at the ends of

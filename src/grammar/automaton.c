@@ -14,7 +14,7 @@ enum {
     FRAMES_MAX = 1 << 16,
     DEPTH_MAX = 512,
     PLACES_MAX = 1 << 19, /* of all states */
-    SET_MAX = 1 << 12,    /* of one */
+    SET_MAX = 1 << 14,    /* of one */
     WALK_MAX = 4 * SET_MAX,
     FIRST_STATE = 2 /* after FULL and DEAD */
 };

@@ -180,9 +180,13 @@ static ig_fragment any(parser *p) {
     return ig_rules_characters(p->rules, NULL, 0, true, &is_empty);
 }
 
-/* <[number]> */
+/* <[number]>; any but that, which llama.cpp has, too, is refused. */
 static ig_fragment token(parser *p) {
     int32_t id = 0;
+    if (*p->at == '!') {
+        fail(p, "'!': all tokens but one are not supported");
+        return (ig_fragment){0};
+    }
     for (p->at += 2; *p->at >= '0' && *p->at <= '9' && id < TOKEN_MAX; p->at++) id = 10 * id + digit(*p->at);
     if (p->at[-1] == '[' || strncmp(p->at, "]>", 2) != 0) fail(p, "a token is <[number]>");
     if (p->rules->status) return (ig_fragment){0};
@@ -258,7 +262,7 @@ static ig_fragment sequence(parser *p) {
             item = any(p);
         else if (*p->at == '(')
             item = group(p);
-        else if (p->at[0] == '<' && p->at[1] == '[')
+        else if ((p->at[0] == '<' && p->at[1] == '[') || (p->at[0] == '!' && p->at[1] == '<'))
             item = token(p);
         else if (is_name(*p->at))
             item = reference(p);

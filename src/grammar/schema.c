@@ -2,6 +2,7 @@
  *
  * From a JSON schema to rules: the list of those to be written, and schemas that are made of others.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,7 @@ ig_status ig_schema_rule_of(ig_schema_writer *w, size_t *rule, const ig_schema_a
 
 /* ---- values and choices ------------------------------------------------------ */
 
+/* 1.0 is an integer, too. */
 static uint64_t type_of(const json_t *value) {
     static const uint64_t types[] = {
         [JSON_OBJECT] = IG_BIT(IG_COMMON_OBJECT), [JSON_ARRAY] = IG_BIT(IG_COMMON_ARRAY),
@@ -105,7 +107,8 @@ static uint64_t type_of(const json_t *value) {
         [JSON_REAL] = IG_BIT(IG_COMMON_NUMBER),   [JSON_TRUE] = IG_BIT(IG_COMMON_BOOLEAN),
         [JSON_FALSE] = IG_BIT(IG_COMMON_BOOLEAN), [JSON_NULL] = IG_BIT(IG_COMMON_NULL),
     };
-    return types[json_typeof(value)];
+    double x = json_real_value(value);
+    return types[json_typeof(value)] | (json_is_real(value) && x == floor(x) ? IG_BIT(IG_COMMON_INTEGER) : 0);
 }
 
 /* With as few digits as give the same numbers. */

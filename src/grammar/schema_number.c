@@ -121,14 +121,23 @@ ig_status ig_schema_integer(ig_schema_writer *w, const ig_schema_at *at) {
 
 /* ---- numbers with fractions -------------------------------------------------- */
 
+/* Up to n digits that are not all 0, each text in one way. */
+static void write_some(ig_buffer *b, size_t n) {
+    for (size_t left = n; left; left--) {
+        ig_buffer_text(b, " ([1-9]");
+        write_digits(b, 0, left - 1);
+        if (left > 1) ig_buffer_text(b, " | \"0\"");
+    }
+    for (size_t i = 0; i < n; i++) ig_buffer_text(b, ")");
+}
+
 /* Positive ones from `low` to `high`, with up to n digits behind the point. */
 static void write_fractions(ig_buffer *b, bound low, bound high, size_t n) {
     unsigned long long from = (unsigned long long)low.at, to = (unsigned long long)high.at;
     const char *separator = "";
     if (low.is_open) {
         ig_buffer_format(b, "\"%llu.\"", from++);
-        write_digits(b, 0, n - 1);
-        ig_buffer_text(b, " [1-9]");
+        write_some(b, n);
         separator = " | ";
     }
     if (from < to) {

@@ -164,7 +164,9 @@ static ig_j_value filter_default(ig_j_render *r, ig_j_call *c) {
 }
 
 static ig_j_value filter_attr(ig_j_render *r, ig_j_call *c) {
-    return ig_j_attribute(r, c->self, ig_j_want_string(r, c->v[0]));
+    ig_text name = ig_j_want_string(r, c->v[0]);
+    return c->self.kind == IG_J_DICT ? ig_j_undefined(name)
+                                     : ig_j_attribute(r, c->self, name); /* never a key's value */
 }
 
 static const ig_j_builtin filters[] = {

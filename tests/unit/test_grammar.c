@@ -120,6 +120,7 @@ static const struct {
     {"root ::= <[10]", "a token is"},
     {"root ::= <name>", "not understood"},
     {"root ::= !\"a\"", "not understood"},
+    {"root ::= \"a\" !<[3]>", "tokens but one are not supported"},
 };
 
 static void test_refused(void **state) {
@@ -145,8 +146,8 @@ static void test_hostile(void **state) {
     assert_non_null(strstr(err.text, "nested too deeply"));
     text.size = 0;
     ig_buffer_text(&text, "root ::= r0\n");
-    for (int i = 0; i < 50000; i++) ig_buffer_format(&text, "r%d ::= r%d\n", i, i + 1);
-    ig_buffer_text(&text, "r50000 ::= \"a\"");
+    for (int i = 0; i < 100000; i++) ig_buffer_format(&text, "r%d ::= r%d\n", i, i + 1);
+    ig_buffer_text(&text, "r100000 ::= \"a\"");
     ig_automaton *a = open_automaton(text.data); /* more rules to go through than there is room for */
     assert_int_equal(ig_automaton_start(a), IG_STATE_FULL);
     ig_automaton_close(a);

@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "base/buffer.h"
+#include "base/compiler.h"
+#include "grammar/automaton.h"
 #include "infinigen.h"
 
 #include "count_memory.h"
@@ -112,10 +114,69 @@ static void numbers(void **state) {
     expect("{\"type\": \"integer\", \"maximum\": -9223372036854775808}", "root ::= \"-\" (\"9223372036854775808\")\n");
     expect("{\"type\": \"number\", \"minimum\": 0, \"maximum\": 1}",
            "root ::= (\"0\") (\".\" [0-9]{1,14})? | \"1\" (\".\" \"0\"{1,14})?\n");
-    expect("{\"type\": \"number\", \"exclusiveMinimum\": 10, \"exclusiveMaximum\": 11}",
-           "root ::= \"10.\" [0-9]{0,12} [1-9]\n");
-    expect("{\"type\": \"number\", \"minimum\": -3, \"exclusiveMaximum\": 0}",
-           "root ::= \"-\" (\"0.\" [0-9]{0,13} [1-9] | ([1-2]) (\".\" [0-9]{1,14})? | \"3\" (\".\" \"0\"{1,14})?)\n");
+    expect("{\"type\": \"number\", \"exclusiveMinimum\": 100000000000, \"exclusiveMaximum\": 100000000001}",
+           "root ::= \"100000000000.\" ([1-9] [0-9]{0,2} | \"0\" ([1-9] [0-9]? | \"0\" ([1-9])))\n");
+    expect("{\"type\": \"number\", \"minimum\": -100000000003, \"exclusiveMaximum\": -100000000001}",
+           "root ::= \"-\" (\"100000000001.\" ([1-9] [0-9]{0,2} | \"0\" ([1-9] [0-9]? | \"0\" ([1-9]))) | "
+           "(\"100000000002\") (\".\" [0-9]{1,3})? | \"100000000003\" (\".\" \"0\"{1,3})?)\n");
+}
+
+/* Whether a text is one of a schema's. */
+static bool takes(const char *schema, const char *text) {
+    char *gbnf;
+    ig_error err;
+    ig_rules rules;
+    ig_automaton *a;
+    if (ig_schema_to_gbnf(&gbnf, schema, strlen(schema), &err) || ig_rules_parse(&rules, gbnf, &err) ||
+        ig_automaton_open(&a, &rules, &err))
+        fail_msg("%s: %s", schema, err.text);
+    free(gbnf);
+    ig_automaton_allow(a, UINT64_MAX);
+    uint16_t at = ig_automaton_start(a);
+    for (; *text && at != IG_STATE_DEAD; text++) at = ig_automaton_step(a, at, (uint8_t)*text);
+    bool is_taken = at != IG_STATE_DEAD && ig_automaton_accepts(a, at);
+    ig_automaton_close(a);
+    return is_taken;
+}
+
+/* Numbers behind an open bound may end with zeros, but must not be the bound. */
+static void numbers_with_zeros(void **state) {
+    static const char above_0[] = "{\"type\": \"number\", \"exclusiveMinimum\": 0}",
+                      below_0[] = "{\"type\": \"number\", \"exclusiveMaximum\": 0}",
+                      between[] = "{\"type\": \"number\", \"exclusiveMinimum\": 10, \"exclusiveMaximum\": 11}";
+    static const struct {
+        const char *schema, *text;
+        bool is_taken;
+    } all[] = {
+        {above_0, "0.50", true},
+        {above_0, "0.1", true},
+        {above_0, "0.10", true},
+        {above_0, "0.00100", true},
+        {above_0, "1", true},
+        {above_0, "1.0", true},
+        {above_0, "0", false},
+        {above_0, "0.0", false},
+        {above_0, "0.000", false},
+        {above_0, "0.", false},
+        {above_0, "-0.5", false},
+        {above_0, "0.00000000000001", true},
+        {above_0, "0.000000000000001", false}, /* one digit too many */
+        {above_0, "0.12345678901234", true},
+        {above_0, "0.123456789012345", false},
+        {below_0, "-0.50", true},
+        {below_0, "-0.0", false},
+        {below_0, "-7.10", true},
+        {between, "10.50", true},
+        {between, "10.0", false},
+        {between, "10", false},
+        {between, "11", false},
+        {between, "10.99", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < IG_COUNT(all); i++)
+        if (takes(all[i].schema, all[i].text) != all[i].is_taken) fail_msg("%s: %s", all[i].schema, all[i].text);
+    assert_true(takes("{\"type\": \"integer\", \"enum\": [\"a\", 1.0, 2.5, 3]}", "1.0"));
+    assert_false(takes("{\"type\": \"integer\", \"enum\": [\"a\", 1.0, 2.5, 3]}", "2.5"));
 }
 
 static void patterns(void **state) {
@@ -366,6 +427,7 @@ int main(void) {
         cmocka_unit_test(further_names),
         cmocka_unit_test(arrays),
         cmocka_unit_test(numbers),
+        cmocka_unit_test(numbers_with_zeros),
         cmocka_unit_test(patterns),
         cmocka_unit_test(references),
         cmocka_unit_test(what_is_not_supported_is_refused),
