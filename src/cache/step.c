@@ -45,6 +45,9 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     x->wants = ig_space_host(a, rows * sizeof *x->wants);
     x->single = ig_space_host(a, rows * sizeof *x->single);
     x->pieces = ig_space_host(a, rows * sizeof *x->pieces);
+    x->kept_entries = (size_t)need->kept_entries;
+    x->kept = ig_space_host(a, rows * x->kept_entries * sizeof *x->kept);
+    x->n_kept = ig_space_host(a, rows * sizeof *x->n_kept);
     x->attending = ig_space_host(a, rows * sizeof *x->attending);
     x->choices = ig_space_host(a, rows * n_heads * sizeof *x->choices);
     x->n_scratch = 2 * n_threads - 1;
@@ -201,13 +204,20 @@ bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation 
         return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
     if (step->is_late && ig_policy_takes_all(seq->policy, seg->first)) return false;
+    if (kind == IG_SPECULATE_PAPER && ig_policy_keeps_choice(seq->policy, step->layer)) return false; /* it is known */
     return kind == IG_SPECULATE_PAPER || ig_sequence_reads_ahead(seq);
+}
+
+/* A layer begins: nothing is chosen for it, but what it keeps of the layer before. */
+static void begin_choice(const ig_step *step, const ig_sequence *seq, ig_selection *x) {
+    bool is_kept = ig_policy_keeps_choice(seq->policy, step->layer) && x->layer == step->layer - 1;
+    x->layer = is_kept ? step->layer : -1;
 }
 
 void ig_step_take_guesses(const ig_step *step) {
     for (int s = 0; s < step->n_segments; s++) {
         ig_sequence *seq = step->segments[s].seq;
-        seq->chosen->layer = -1;
+        begin_choice(step, seq, seq->chosen);
         if (seq->speculate != IG_SPECULATE_PAPER || seq->guess.layer != step->layer) continue;
         ig_selection guess = seq->guess;
         seq->guess = *seq->chosen;
@@ -225,6 +235,7 @@ static void add_own(const ig_step *step, const ig_segment *seg) {
     const ig_sequence *seq = seg->seq;
     ig_selection guess = *ig_step_chosen(seg);
     if (seg->status || guess.layer != step->layer || ig_step_is_hidden(step, seg)) return;
+    if (ig_policy_keeps_choice(seq->policy, step->layer)) return; /* it is there */
     for (int i = 0; i < seq->n_lists; i++) {
         ig_entries e = ig_kv_entries(seq->kv, step->layer, i * step->heads.n_kv_heads / seq->n_lists);
         int own = ig_entry_slot(&e, e.n - 1);
@@ -260,7 +271,7 @@ static bool split(ig_step *step) {
             if (i > 0 && (whole[s].dense || i >= whole[s].n)) continue;
             *one = whole[s];
             if (!one->dense) one->first += i, one->row += i, one->n = 1, one->ahead = i;
-            if (i > 0) ig_step_chosen(one)->layer = -1;
+            if (i > 0) begin_choice(step, one->seq, ig_step_chosen(one));
             step->n_segments++;
         }
     }
@@ -343,11 +354,31 @@ static bool take_next(const ig_step *step, int passed, ig_step *pieces, ig_step 
         for (int i = 0; i < n; i++) {
             ig_segment one = part_of(seg, begin + i, 1);
             one.dense = false, one.of_prompt = true, one.ahead = i;
-            ig_step_chosen(&one)->layer = -1;
             if (one.row >= step->first_row) single->segments[single->n_segments++] = one;
         }
     }
     return pieces->n_segments > 0;
+}
+
+/* Tokens choose, or have chosen in the layer before. */
+static void choose_in_prompts(ig_step *step) {
+    const ig_step_scratch *x = step->x;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *one = &step->segments[s];
+        ig_selection *out = ig_step_chosen(one);
+        out->layer = -1;
+        if (!ig_policy_keeps_choice(one->seq->policy, step->layer)) continue;
+        out->layer = step->layer, *out->n = x->n_kept[one->row], *out->all = false;
+        memcpy(out->slots, x->kept + (size_t)one->row * x->kept_entries, (size_t)*out->n * sizeof *out->slots);
+    }
+    ig_step_select(step, IG_SPECULATE_NONE);
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *one = &step->segments[s];
+        const ig_selection *out = ig_step_chosen(one);
+        if (one->status || ig_policy_keeps_choice(one->seq->policy, step->layer)) continue;
+        x->n_kept[one->row] = *out->n;
+        memcpy(x->kept + (size_t)one->row * x->kept_entries, out->slots, (size_t)*out->n * sizeof *out->slots);
+    }
 }
 
 /* Their time is not that of decode steps. */
@@ -362,7 +393,7 @@ static ig_status attend_in_prompts(ig_step *step, ig_error *err) {
             for (int s = 0; s < pieces.n_segments; s++)
                 if (pieces.segments[s].seq == single.segments[i].seq)
                     single.segments[i].status = pieces.segments[s].status;
-        ig_step_select(&single, IG_SPECULATE_NONE);
+        choose_in_prompts(&single);
         ig_step_lap(step->x, IG_STEP_SELECT);
         status = ig_step_attend_to_chosen(&single, err);
         join(step, &pieces);

@@ -52,6 +52,7 @@ typedef struct ig_step_need {
     bool streams;        /* sequences have a disk tier */
     bool weighs;         /* attention weights are wanted */
     bool drops;          /* entries are dropped for ever */
+    int kept_entries;    /* of a list that a token of a prompt keeps for the next layers; 0: none does */
     int scans;           /* lists of a layer that the device helps to choose (ig_policy_is_helped()); 0: none */
     size_t mail_bytes;   /* what all layers of a step hand to a device with memory of its own: ig_device_need */
 } ig_step_need;
@@ -100,6 +101,9 @@ typedef struct ig_step_scratch {
     ig_kv_want *wants;  /* [max_rows] */
     ig_segment *single; /* [max_rows] of one token each, see ig_step_attend() */
     ig_segment *pieces; /* [max_rows] of prompts whose tokens choose */
+    int32_t *kept; /* [max_rows][kept_entries] what these have chosen in the latest layer that does not go by another */
+    int *n_kept;   /* [max_rows] */
+    size_t kept_entries;
     ig_attending *attending; /* [max_rows] of segments */
     ig_choice *choices;      /* [max_rows][n_heads] */
     float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */

@@ -292,6 +292,14 @@ static ig_status check_scales(const float *scales, const ig_model *m, ig_error *
     return IG_OK;
 }
 
+/* Entries of a list that tokens of prompts keep from layer to layer; 0: no layer goes by another's choice. */
+static int count_kept(const ig_session_plan *p) {
+    const ig_policy policy = {p->ops, p->policy, p->o.cache};
+    int n_kept = 0;
+    for (int l = 0; l < p->policy.n_layers; l++) n_kept += ig_policy_keeps_choice(&policy, l);
+    return n_kept ? p->ops->most(&policy, p->o.n_ctx) : 0;
+}
+
 static ig_status find_policy(ig_session_plan *p, const ig_model *m, ig_error *err) {
     ig_model_info info;
     ig_model_get_info(m, &info);
@@ -342,6 +350,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
                                 .streams = p->tiers.disk_bytes > 0,
                                 .weighs = p->ops->observe || p->o.cache.audit_every > 0,
                                 .drops = p->tiers.n_dropping > 0,
+                                .kept_entries = count_kept(p),
                                 .scans = count_scans(p),
                                 .mail_bytes = plan_mail(p, c),
                                 .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};

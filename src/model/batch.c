@@ -139,6 +139,7 @@ static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
                           .n_ctx = ig_max_int(a->n_ctx, b->n_ctx),
                           .select_bytes = a->select_bytes > b->select_bytes ? a->select_bytes : b->select_bytes,
                           .streams = a->streams || b->streams,
+                          .kept_entries = ig_max_int(a->kept_entries, b->kept_entries),
                           .weighs = a->weighs || b->weighs,
                           .drops = a->drops || b->drops,
                           .scans = ig_max_int(a->scans, b->scans),
@@ -147,8 +148,8 @@ static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
 
 static bool is_same(const ig_step_need *a, const ig_step_need *b) {
     return a->max_rows == b->max_rows && a->n_ctx == b->n_ctx && a->select_bytes == b->select_bytes &&
-           a->streams == b->streams && a->weighs == b->weighs && a->drops == b->drops && a->scans == b->scans &&
-           a->mail_bytes == b->mail_bytes;
+           a->streams == b->streams && a->kept_entries == b->kept_entries && a->weighs == b->weighs &&
+           a->drops == b->drops && a->scans == b->scans && a->mail_bytes == b->mail_bytes;
 }
 
 static ig_status grow(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *want, ig_error *err) {

@@ -4,7 +4,8 @@
  * part of how such a model was trained, so that prompts choose likewise, token by token: their keys and values are
  * others than under a policy whose prompts use everything.
  *
- * The model's own keys are kept as 16-bit floats. A score's scale means nothing, since only the order counts.
+ * The model's own keys are kept as 16-bit floats. A score's scale means nothing, since only the order counts. Layers
+ * without keys of their own use what the layer before has chosen; a guess for such a one is chosen again.
  */
 #include <string.h>
 
@@ -20,13 +21,13 @@ typedef struct indexer_policy {
 
 static size_t unit_bytes(const ig_policy_shape *s) { return IG_UNIT_SLOTS * (size_t)s->index.dim * sizeof(uint16_t); }
 
-static int count(const ig_policy *p, int n) {
+static int most(const ig_policy *p, int n) {
     const ig_cache_options *o = &p->options;
     if (o->budget_entries || o->budget > 0) return ig_policy_budget(p, n);
     return ig_min_int(n, p->shape.index.n_chosen);
 }
 
-static bool indexer_takes_all(const ig_policy *p, int n) { return count(p, n) >= n; }
+static bool indexer_takes_all(const ig_policy *p, int n) { return most(p, n) >= n; }
 
 static uint64_t indexer_plan(const ig_policy_shape *s, const ig_cache_options *o, int n) {
     uint64_t n_own = 0, units = ((uint64_t)n + IG_UNIT_SLOTS - 1) / IG_UNIT_SLOTS;
@@ -81,7 +82,7 @@ static void indexer_score(ig_policy *base, ig_choosing *x, int part) {
 /* Those with the best scores, which become weights that are not negative. */
 static void indexer_choose(ig_policy *base, ig_choosing *x, int part) {
     float *scores = x->scratch, least = scores[0];
-    ig_pick_rule best = {.count = count(base, x->e.n), .mass = 1};
+    ig_pick_rule best = {.count = most(base, x->e.n), .mass = 1};
     (void)part;
     x->n = x->e.n;
     if (best.count >= x->n) return;
@@ -109,6 +110,7 @@ const ig_policy_ops ig_policy_indexer = {
     .open = indexer_open,
     .close = indexer_close,
     .append_index = indexer_append,
+    .most = most,
     .takes_all = indexer_takes_all,
     .stages = {{.run = indexer_score, .by_part = true}, {.run = indexer_choose}},
     .scratch_bytes = indexer_scratch_bytes,

@@ -148,6 +148,8 @@ typedef struct ig_policy_ops {
 
     /* ---- choosing a list ---- */
 
+    /* Entries that a list of n has at most; with chooses_in_prompts. */
+    int (*most)(const ig_policy *p, int n);
     /* Whether a step over n entries uses all of them, and chooses them without a look at anything: no queries, nothing
      * that append() was told. Optional: never. */
     bool (*takes_all)(const ig_policy *p, int n);
@@ -217,6 +219,10 @@ bool ig_policy_is_dense(const ig_policy *p, int layer);
 /* ig_policy_ops.takes_all, dense layers or not. */
 static inline bool ig_policy_takes_all(const ig_policy *p, int n) {
     return p->ops->uses_everything || (p->ops->takes_all && p->ops->takes_all(p, n));
+}
+/* Whether a layer uses what the one before it has chosen. */
+static inline bool ig_policy_keeps_choice(const ig_policy *p, int layer) {
+    return p->ops->goes_by_index && p->shape.index_layer[layer] != layer;
 }
 /* Whether any of its stages estimates what a list leaves out. */
 bool ig_policy_has_rest(const ig_policy *p);
