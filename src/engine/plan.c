@@ -306,8 +306,7 @@ static ig_status find_policy(ig_session_plan *p, const ig_model *m, ig_error *er
     if (!p->o.cache.policy) p->o.cache.policy = info.policy;
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (s || !p->ops->goes_by_index || m->config.index.dim) return s;
-    return ig_fail(err, IG_E_UNSUPPORTED, "%s: brings no indexer along, which the KV policy %s goes by", m->path,
-                   p->ops->name);
+    return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s: the model brings no indexer along", p->ops->name);
 }
 
 static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {

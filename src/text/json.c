@@ -8,6 +8,7 @@
 #include "text/json.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Thread_local bool is_at_work, has_no_memory;
@@ -43,17 +44,60 @@ static bool end_work(void) {
     return had_all;
 }
 
-json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *error, bool *failed) {
-    const char *nul = memchr(text, '\0', n); /* which jansson 2.14 passes over behind a number */
-    *failed = false;
-    if (nul && error) *error = (json_error_t){.position = (int)(nul - text), .text = "it has a NUL"};
-    if (nul) return NULL;
+static json_t *load(const char *text, size_t n, size_t flags, json_error_t *error, bool *failed) {
     begin_work();
     json_t *v = json_loadb(text, n, flags, error);
     *failed = !end_work();
     if (!*failed) return v;
     json_decref(v);
     return NULL;
+}
+
+/* Bytes of the integer that text begins with, if its digits are as many as may not fit 64 bits; else 0. */
+static size_t large_integer(const char *text, const char *end) {
+    enum { DIGITS = 19 };
+    const char *first = text + (*text == '-'), *at = first;
+    while (at < end && *at >= '0' && *at <= '9') at++;
+    bool goes_on = at < end && (*at == '.' || *at == 'e' || *at == 'E');
+    return at - first < DIGITS || goes_on ? 0 : (size_t)(at - text);
+}
+
+/* The same text, to be freed, with ".0" behind such integers. NULL: no memory. */
+static char *make_reals(const char *text, size_t n, size_t *n_out) {
+    const char *end = text + n;
+    char *out = malloc(n + n / 8 + 3), *to = out; /* of 19 bytes and one between become two more */
+    bool in_string = false, is_number = false;
+    for (const char *at = text; out && at < end;) {
+        bool digit = *at >= '0' && *at <= '9';
+        size_t size = !in_string && !is_number && (digit || *at == '-') ? large_integer(at, end) : 0,
+               n_copied = size ? size : 1;
+        if (in_string && *at == '\\' && at + 1 < end) n_copied = 2;
+        if (*at == '"') in_string = !in_string;
+        is_number = !in_string && (digit || (*at && strchr("+-.eE", *at)));
+        memcpy(to, at, n_copied);
+        at += n_copied, to += n_copied;
+        if (size) *to++ = '.', *to++ = '0';
+    }
+    *n_out = (size_t)(to - out);
+    return out;
+}
+
+json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *error, bool *failed) {
+    const char *nul = memchr(text, '\0', n); /* which jansson 2.14 passes over behind a number */
+    json_error_t why;
+    *failed = false;
+    if (nul && error) *error = (json_error_t){.position = (int)(nul - text), .text = "it has a NUL"};
+    if (nul) return NULL;
+    json_t *v = load(text, n, flags, &why, failed);
+    if (!v && !*failed && json_error_code(&why) == json_error_numeric_overflow) {
+        size_t n_loose;
+        char *loose = make_reals(text, n, &n_loose);
+        *failed = !loose;
+        if (loose) v = load(loose, n_loose, flags, &why, failed);
+        free(loose);
+    }
+    if (error) *error = why;
+    return v;
 }
 
 char *ig_text_of_json(const json_t *value, size_t flags) {

@@ -88,6 +88,19 @@ REFUSED = [
 ]
 
 
+def test_large_integers(server):
+    """What does not fit 64 bits is a number all the same, wherever it stands."""
+    large = 18446744073709551615
+    schema = {"type": "integer", "minimum": 0, "maximum": large, "title": f"{large}\\\"{large}"}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    for more in ({}, {"metadata": {"a": [large, -large * 10, 1.5, 10 ** 400 % large, [large]], "b": f"\\{large}"}}):
+        status, reply = ask(server, response_format=form, **more)
+        assert status == 200 and 0 <= int(text_of(reply)) < 10 ** 16, reply
+    for wrong in (b'{"prompt": "a", "seed": 18446744073709551615}', b'{"prompt": "a", "x": 1' + b"0" * 400 + b"}",
+                  b'{"prompt": "a", "seed": 018446744073709551615}', b'{"prompt": 18446744073709551615'):
+        assert server.ask(TEXT, raw=wrong)[0] == 400, wrong
+
+
 def test_refused(server):
     for fields, name in REFUSED:
         status, reply = ask(server, **fields)

@@ -175,6 +175,8 @@ static void numbers_with_zeros(void **state) {
     (void)state;
     for (size_t i = 0; i < IG_COUNT(all); i++)
         if (takes(all[i].schema, all[i].text) != all[i].is_taken) fail_msg("%s: %s", all[i].schema, all[i].text);
+    assert_true(
+        takes("{\"type\": \"integer\", \"minimum\": 0, \"maximum\": 1.8446744073709552e19}", "1234567890123456"));
     assert_true(takes("{\"type\": \"integer\", \"enum\": [\"a\", 1.0, 2.5, 3]}", "1.0"));
     assert_false(takes("{\"type\": \"integer\", \"enum\": [\"a\", 1.0, 2.5, 3]}", "2.5"));
 }
