@@ -628,8 +628,9 @@ IG_API ig_status ig_session_cut(ig_session *s, int n, ig_error *err);
 
 /* Goes on with another policy and its options: the session keeps its tokens, their keys and values, and its logits.
  * options->memory must be as before; its paths and n_sessions are not looked at. The statistics of decoding start anew.
- * IG_E_UNSUPPORTED if the session holds tokens and the policy must see the prompt being computed: ig_session_cut(s, 0)
- * first. If it fails, the session is as it was. Options must be given. */
+ * IG_E_UNSUPPORTED if the session holds tokens and the policy must see the prompt being computed, or one of both is
+ * "indexer" and the other one's policy or budget is another: ig_session_cut(s, 0) first. If it fails, the session is as
+ * it was. Options must be given. */
 IG_API ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, ig_error *err);
 
 /* Appends ids[i] to sessions[i] for all i in one step, each with its own policy's selection.

@@ -2,6 +2,7 @@
  *
  * One layer of a step, in the order of docs/architecture.md's figure: append, select, fetch, attend.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "cache/step_parts.h"
@@ -367,7 +368,8 @@ static void choose_in_prompts(ig_step *step) {
         const ig_segment *one = &step->segments[s];
         ig_selection *out = ig_step_chosen(one);
         out->layer = -1;
-        if (!ig_policy_keeps_choice(one->seq->policy, step->layer)) continue;
+        if (one->status || !ig_policy_keeps_choice(one->seq->policy, step->layer)) continue;
+        assert(x->n_kept[one->row] <= one->seq->n_ctx);
         out->layer = step->layer, *out->n = x->n_kept[one->row], *out->all = false;
         memcpy(out->slots, x->kept + (size_t)one->row * x->kept_entries, (size_t)*out->n * sizeof *out->slots);
     }

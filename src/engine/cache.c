@@ -55,25 +55,34 @@ static bool are_own_scales(const ig_model *m, const float *scales) {
     return true;
 }
 
-/* Of a policy that chooses in prompts, whose keys and values are its own, whatever its budget. */
-static ig_prefix_id root_of_policy(ig_prefix_id root, const ig_cache_options *o) {
+/* What keys and values of prompts depend on where tokens of these choose; else all 0. */
+typedef struct chosen_by {
+    char policy[16];
+    double budget;
+    int64_t entries;
+} chosen_by;
+
+static chosen_by in_prompts(const ig_cache_options *o) {
+    chosen_by by = {0};
     ig_cache_options own = *o;
     const ig_policy_ops *ops;
-    struct {
-        char name[16];
-        double budget;
-        int64_t entries;
-    } facts = {.budget = o->budget, .entries = o->budget_entries};
-    if (ig_policy_find(&ops, &own, NULL) || !ops->chooses_in_prompts) return root;
-    snprintf(facts.name, sizeof facts.name, "%s", ops->name);
-    return root_behind(root, &facts, sizeof facts);
+    if (ig_policy_find(&ops, &own, NULL) || !ops->chooses_in_prompts) return by;
+    snprintf(by.policy, sizeof by.policy, "%s", ops->name);
+    by.budget = o->budget, by.entries = o->budget_entries;
+    return by;
+}
+
+bool ig_cache_same_prompts(const ig_cache_options *a, const ig_cache_options *b) {
+    chosen_by x = in_prompts(a), y = in_prompts(b);
+    return memcmp(&x, &y, sizeof x) == 0;
 }
 
 ig_prefix_id ig_cache_root(const ig_cache *c, const ig_session_options *o) {
     const ig_model *m = c->model;
     const char *salt = o->cache.salt;
     ig_prefix_id root = salt ? root_behind(c->root, salt, strlen(salt)) : c->root;
-    root = root_of_policy(root, &o->cache);
+    chosen_by by = in_prompts(&o->cache);
+    if (*by.policy) root = root_behind(root, &by, sizeof by);
     if (are_own_scales(m, o->adapter_scales)) return root;
     root = root_behind(root, m->all_adapters_hash, sizeof m->all_adapters_hash);
     return root_behind(root, o->adapter_scales, (size_t)m->n_adapters * sizeof *o->adapter_scales);

@@ -22,6 +22,9 @@ struct ig_cache {
 /* The root of what sessions with these options' salt and scales of adapters share. */
 ig_prefix_id ig_cache_root(const ig_cache *c, const ig_session_options *o);
 
+/* Whether a prompt's keys and values are the same under both: they differ where its tokens choose. */
+bool ig_cache_same_prompts(const ig_cache_options *a, const ig_cache_options *b);
+
 /* What sessions of the cache cannot choose for themselves, as the cache has it. IG_E_ARG, IG_E_LIMIT. */
 ig_status ig_cache_impose(ig_session_options *o, const ig_model *m, ig_error *err);
 /* Whether a session of this plan may lie in the cache. */

@@ -297,7 +297,7 @@ static int count_kept(const ig_session_plan *p) {
     const ig_policy policy = {p->ops, p->policy, p->o.cache};
     int n_kept = 0;
     for (int l = 0; l < p->policy.n_layers; l++) n_kept += ig_policy_keeps_choice(&policy, l);
-    return n_kept ? p->ops->most(&policy, p->o.n_ctx) : 0;
+    return n_kept && !ig_policy_takes_all(&policy, p->o.n_ctx) ? p->ops->most(&policy, p->o.n_ctx) : 0;
 }
 
 static ig_status find_policy(ig_session_plan *p, const ig_model *m, ig_error *err) {

@@ -3,6 +3,7 @@
  * Another policy for a session that holds tokens: all but the KV store is made anew beside the old, the new policy is
  * shown the keys of the store, and then the two change places. So the old one is whole until nothing can fail.
  */
+#include "engine/cache.h"
 #include "engine/session.h"
 
 #include <string.h>
@@ -27,8 +28,12 @@ static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *
     if (ig_kv_has_dropped(s->seq.kv) && (!p->ops->takes_limit || ig_kv_has_disk(s->seq.kv)))
         return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s cannot take over a session that has dropped entries",
                        p->ops->name);
-    bool chooses = p->ops->chooses_in_prompts && p->ops != s->seq.policy->ops;
-    if (s->n_tokens && (chooses || ig_policy_sees_more(p->ops)))
+    if (s->n_tokens && !ig_cache_same_prompts(&p->o.cache, &s->options.cache))
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "KV policy %s cannot take over a session that holds tokens: what tokens of prompts choose makes "
+                       "other keys and values",
+                       p->ops->name);
+    if (s->n_tokens && ig_policy_sees_more(p->ops))
         return ig_fail(
             err, IG_E_UNSUPPORTED,
             "KV policy %s must see the prompt being computed: it cannot take over a session that holds tokens",

@@ -35,7 +35,7 @@ typedef struct ig_looked_at {
     const int32_t *list; /* [n] these are the numbers; NULL: `number` is */
 } ig_looked_at;
 
-enum { IG_NUMBER_IS_COLUMN = -1, IG_LAYER_LOOKS = 6 /* of a layer, at most */ };
+enum { IG_NUMBER_IS_COLUMN = -1, IG_LAYER_LOOKS = 8 /* of a layer, at most */ };
 
 /* Floats of the device unless said otherwise. */
 typedef struct ig_batch {

@@ -202,6 +202,7 @@ static void read_indexer(ig_hf_reader *r, ig_config *c, int n_heads) {
     c->index = (ig_index_shape){.n_heads = ig_hf_int(r, r->root, "index_n_heads", IG_INDEX_HEADS, n_heads),
                                 .dim = ig_hf_int(r, r->root, "index_head_dim", IG_INDEX_DIMS, 128),
                                 .n_chosen = ig_hf_int(r, r->root, "index_topk", IG_MAX_CTX, 2048)};
+    c->is_index_adjacent = ig_hf_bool(r, "indexer_rope_interleave", c->is_index_adjacent);
 }
 
 void ig_hf_read_deepseek_v32(ig_hf_reader *r, ig_config *c) {
@@ -236,5 +237,6 @@ void ig_hf_read_glm_moe_dsa(ig_hf_reader *r, ig_config *c) {
     c->is_index_adjacent = true;
     read_indexer(r, c, 32);
     for (int l = 0; l < c->n_layers && !r->status; l++) own[l] = has_indexer(r, l);
-    if (!r->status && !set_index_layers(c, own)) ig_hf_refuse(r, "indexer_types", "that begin with a shared one");
+    if (!r->status && !set_index_layers(c, own))
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: the first layer must have an indexer of its own", r->path);
 }

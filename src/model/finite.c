@@ -20,7 +20,10 @@
  * kernels for prompts make, and no score is beyond 2^100: 1e13 * 65536 * 65280 * 576 is 3e25. */
 static const float most_query = 1e13f;
 
-enum { MOST_PLACES = 4 /* that are looked at together: queries, keys and values, and keys of an index */ };
+enum {
+    HEAD_PLACES = 3, /* that are looked at together: queries, keys and values, */
+    MOST_PLACES = 6  /* and an indexer's queries, their weights and its keys */
+};
 
 /* The number of the segment that a row is of. */
 static int sequence_of(const forward *f, int row) {
@@ -156,12 +159,18 @@ void ig_forward_check_heads(const forward *f) {
     const ig_head_shape *heads = &f->step.heads;
     const ig_batch *b = f->b;
     int q = heads->n_heads * heads->head_dim, kv = heads->n_kv_heads * heads->head_dim;
-    int n = f->step.is_shared ? 1 : f->m->weights.layers[f->layer].latent.index_k.w ? MOST_PLACES : MOST_PLACES - 1;
+    const ig_index_shape *index = &f->c->index;
+    const ig_index_rows *own = &b->rows.index[0];
+    int n = f->step.is_shared ? 1 : f->m->weights.layers[f->layer].latent.index_k.w ? MOST_PLACES : HEAD_PLACES;
     const ig_looked_at of[MOST_PLACES] = {
         rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
         rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),
         rows_of(f, b->rows.v.dev, 0, kv, IG_KV_MOST, "in the values of layer"),
-        rows_of(f, b->rows.index_k.dev, 0, f->c->index.dim, IG_KV_MOST, "in the indexer's keys of layer")};
+        rows_of(f, own->q.dev, f->step.first_row, index->n_heads * index->dim, most_query,
+                "in the indexer's queries of layer"),
+        rows_of(f, own->weights.dev, f->step.first_row, index->n_heads, most_query,
+                "in the indexer's weights of layer"),
+        rows_of(f, b->rows.index_k.dev, 0, index->dim, IG_KV_MOST, "in the indexer's keys of layer")};
     check_batch(f, of, n);
 }
 

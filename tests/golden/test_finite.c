@@ -21,8 +21,8 @@
 
 enum { N_PROMPT = 40, N_CTX = 96, BAD = 77 /* a token that the prompt has not, or at its end */ };
 
-static const char *const models[] = {"llama31",       "mistral",     "qwen3",      "opt",
-                                     "opt-350m-like", "qwen3.5-moe", "granite4-h", "lfm2"};
+static const char *const models[] = {"llama31",     "mistral",    "qwen3", "opt",    "opt-350m-like",
+                                     "qwen3.5-moe", "granite4-h", "lfm2",  "glm-dsa"};
 static const char *const policies[] = {"infinigen", "full",      "infinigen-osdi24", "quest", "h2o",
                                        "snapkv",    "pyramidkv", "window",           "oracle"};
 /* Whether the policy drops entries: a session is empty after a step that failed. */
@@ -92,6 +92,13 @@ static void expected_place(char *out, size_t cap, const ig_tensor *t) {
         {"project_in", "in the embedding of token"},
         {"embed_positions", "in the embedding of token 77"},
         {"q_proj", "in the queries of layer"},
+        {"q_a_proj", "in the queries of layer"},
+        {"q_b_proj", "in the queries of layer"},
+        {"kv_a_proj", "in the keys of layer"},
+        {"kv_b_proj", "in the queries of layer"}, /* a row that makes keys is multiplied into them */
+        {"indexer.wq_b", "in the indexer's queries of layer"},
+        {"indexer.weights_proj", "in the indexer's weights of layer"},
+        {"indexer.wk", "in the indexer's keys of layer"},
         {"k_proj", "in the keys of layer"},
         {"v_proj", "in the values of layer"},
         {"o_proj", "after the attention of layer"},

@@ -15,8 +15,9 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "format/safetensors.h"
 #include "golden/cache_session.h"
-#include "unit/temp_dir.h"
+#include "golden/tiny_copy.h"
 
 enum { N_PROMPT = 150, N_STEPS = 6, SESSIONS = 3 };
 
@@ -128,30 +129,34 @@ static void tokens_of_prompts_choose(void **state) {
     ig_session_close(everything);
 }
 
-/* A policy that comes later cannot know what prompts would have chosen; one that goes can be anything. */
+/* Where what prompts choose differs, keys and values do: nothing is taken over. */
 static void it_sees_prompts(void **state) {
     ig_error err = {0};
     ig_session_options o = own_options("f16", 20);
     ig_cache_options own = o.cache, full = own;
     full.policy = "full";
     (void)state;
-    ig_session *s = open_session(&o);
+    ig_session *s = open_session(&o), *other = open_session(&o);
     put(s, ids, N_PROMPT);
-    expect_ok(ig_session_set_cache(s, &full, &err), &err);
+    assert_int_equal(ig_session_set_cache(s, &full, &err), IG_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "full"));
+    own.budget_entries = 40;
+    assert_int_equal(ig_session_set_cache(s, &own, &err), IG_E_UNSUPPORTED);
+    own.budget_entries = 20, own.n_recent = 3; /* which means nothing to it */
+    expect_ok(ig_session_set_cache(s, &own, &err), &err);
+    put(other, ids, N_PROMPT);
     step(s, ids[N_PROMPT]);
+    step(other, ids[N_PROMPT]);
+    same(s, other);
+    expect_ok(ig_session_cut(s, 0, &err), &err);
+    expect_ok(ig_session_set_cache(s, &full, &err), &err);
+    put(s, ids, N_PROMPT);
     assert_int_equal(ig_session_set_cache(s, &own, &err), IG_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "indexer"));
     expect_ok(ig_session_cut(s, 0, &err), &err);
     expect_ok(ig_session_set_cache(s, &own, &err), &err);
-    ig_session *other = open_session(&o);
     put(s, ids, N_PROMPT);
-    put(other, ids, N_PROMPT);
-    same(s, other);
-    own.budget_entries = 40; /* the next tokens choose more */
-    expect_ok(ig_session_set_cache(s, &own, &err), &err);
-    expect_ok(ig_session_set_cache(other, &own, &err), &err);
     step(s, ids[N_PROMPT]);
-    step(other, ids[N_PROMPT]);
     same(s, other);
     ig_session_close(s);
     ig_session_close(other);
@@ -200,6 +205,48 @@ static void prompts_are_shared(void **state) {
     temp_dir_close(&store);
 }
 
+/* A prompt with a number that is not finite chooses nothing, after another one has chosen more than it has room for. */
+static void a_prompt_fails_alone(void **state) {
+    enum { BAD = 77, LONG = 3100 };
+    static int32_t text[LONG];
+    const uint16_t nan = 0x7fc0; /* of a bfloat16 */
+    tiny_copy c = copy_tiny("glm-dsa");
+    ig_error err = {0};
+    ig_safetensors *st;
+    (void)state;
+    expect_ok(ig_safetensors_open_memory(&st, c.bytes, c.n, "glm-dsa", &err), &err);
+    const ig_tensor *t = ig_safetensors_tensor(st, "model.embed_tokens.weight");
+    memcpy((uint16_t *)(uintptr_t)t->data + BAD * t->dims[0], &nan, sizeof nan);
+    temp_dir_write(&c.dir, "model.safetensors", c.bytes, c.n);
+    ig_safetensors_close(st);
+    close_tiny(NULL);
+    open_tiny(c.dir.path, 2);
+    for (int i = 0; i < LONG; i++) text[i] = i % BAD;
+    ig_session_options large = own_options("f16", 3000), small = own_options("f16", 8);
+    large.n_ctx = LONG, small.n_ctx = 64;
+    ig_session *big = open_session(&large), *fails = open_session(&small), *goes_on = open_session(&small),
+               *alone = open_session(&small);
+    put(big, text, LONG);
+    int32_t bad[50];
+    memcpy(bad, text, sizeof bad);
+    bad[30] = BAD;
+    ig_batch_item items[] = {{.session = fails, .ids = bad, .n = 50, .prompt = true},
+                             {.session = goes_on, .ids = text, .n = 50, .prompt = true}};
+    expect_ok(ig_batch_step(items, IG_COUNT(items), &err), &err);
+    assert_int_equal(items[0].status, IG_E_NUMBER);
+    assert_int_equal(items[1].status, IG_OK);
+    assert_int_equal(ig_session_tokens(fails, NULL), 0);
+    put(alone, text, 50);
+    same(goes_on, alone);
+    put(fails, text, 50);
+    same(fails, alone);
+    ig_session_close(big);
+    ig_session_close(fails);
+    ig_session_close(goes_on);
+    ig_session_close(alone);
+    drop_tiny_copy(&c);
+}
+
 /* Other models have none. */
 static void others_refuse(void **state) {
     ig_error err = {0};
@@ -222,6 +269,7 @@ int main(void) {
         MODEL(it_sees_prompts, "glm-dsa"),
         MODEL(prompts_are_shared, "deepseek32"),
         MODEL(prompts_are_shared, "glm-dsa"),
+        MODEL(a_prompt_fails_alone, "glm-dsa"),
         MODEL(others_refuse, "deepseek3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -543,7 +543,7 @@ static void reads_indexers(void **state) {
         for (int l = 0; l < 3; l++) assert_int_equal(c.index_layer[l], all[i].of[l]);
     }
     static const char *const refused[][2] = {
-        {GLM("\"indexer_types\":[\"shared\",\"full\",\"shared\"]"), "indexer_types"},
+        {GLM("\"indexer_types\":[\"shared\",\"full\",\"shared\"]"), "the first layer"},
         {GLM("\"indexer_types\":[\"full\",\"full\"]"), "indexer_types"},
         {GLM("\"indexer_types\":[\"full\",\"full\",\"half\"]"), "indexer_types"},
         {GLM("\"indexer_types\":\"full\""), "indexer_types"},

@@ -13,7 +13,7 @@
 #include "base/buffer.h"
 #include "format/gguf.h"
 
-enum { TINY_MAX = 24, TINY_VALUE_MAX = 96, TINY_AUTO = -1 };
+enum { TINY_MAX = 40, TINY_VALUE_MAX = 96, TINY_AUTO = -1 };
 enum { TINY_D = 8, TINY_HEADS = 2, TINY_FF = 16, TINY_VOCAB = 6 };
 
 typedef struct tiny_value {
