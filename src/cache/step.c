@@ -361,6 +361,12 @@ static bool take_next(const ig_step *step, int passed, ig_step *pieces, ig_step 
     return pieces->n_segments > 0;
 }
 
+/* Whether the next layer uses what this one chooses. */
+static bool is_for_next(const ig_step *step, const ig_segment *seg) {
+    const ig_policy *p = seg->seq->policy;
+    return step->layer + 1 < p->shape.n_layers && ig_policy_keeps_choice(p, step->layer + 1);
+}
+
 /* Tokens choose, or have chosen in the layer before. */
 static void choose_in_prompts(ig_step *step) {
     const ig_step_scratch *x = step->x;
@@ -377,7 +383,8 @@ static void choose_in_prompts(ig_step *step) {
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *one = &step->segments[s];
         const ig_selection *out = ig_step_chosen(one);
-        if (one->status || ig_policy_keeps_choice(one->seq->policy, step->layer)) continue;
+        if (one->status || ig_policy_keeps_choice(one->seq->policy, step->layer) || !is_for_next(step, one)) continue;
+        assert((size_t)*out->n <= x->kept_entries);
         x->n_kept[one->row] = *out->n;
         memcpy(x->kept + (size_t)one->row * x->kept_entries, out->slots, (size_t)*out->n * sizeof *out->slots);
     }
