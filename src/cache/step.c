@@ -341,24 +341,29 @@ static bool put_off(ig_step *step) {
     return true;
 }
 
-/* The next tokens of each, behind the first `passed` that choose, to x->pieces, and each by itself to x->single; of
- * those before the step's first row only keys and values are asked for. Whether there are any. */
-static bool take_next(const ig_step *step, int passed, ig_step *pieces, ig_step *single) {
-    *pieces = *single = *step;
+/* The next tokens of each, behind the first `passed` that choose, to x->pieces. Whether there are any. */
+static bool take_next(const ig_step *step, int passed, ig_step *pieces) {
+    *pieces = *step;
     pieces->segments = step->x->pieces, pieces->n_segments = 0;
-    single->segments = step->x->single, single->n_segments = 0;
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
         int begin = count_dense(step, seg) + passed, n = ig_min_int(seg->n - begin, IG_STEP_ROWS);
-        if (n <= 0) continue;
-        pieces->segments[pieces->n_segments++] = part_of(seg, begin, n);
-        for (int i = 0; i < n; i++) {
-            ig_segment one = part_of(seg, begin + i, 1);
-            one.dense = false, one.of_prompt = true, one.ahead = i;
-            if (one.row >= step->first_row) single->segments[single->n_segments++] = one;
-        }
+        if (n > 0) pieces->segments[pieces->n_segments++] = part_of(seg, begin, n);
     }
     return pieces->n_segments > 0;
+}
+
+/* Each of their tokens by itself, to x->single; of those before the step's first row only keys and values are asked
+ * for. */
+static void part_pieces(const ig_step *pieces, ig_step *single) {
+    *single = *pieces;
+    single->segments = pieces->x->single, single->n_segments = 0;
+    for (int s = 0; s < pieces->n_segments; s++)
+        for (int i = 0; i < pieces->segments[s].n; i++) {
+            ig_segment one = part_of(&pieces->segments[s], i, 1);
+            one.dense = false, one.of_prompt = true, one.ahead = i;
+            if (one.row >= pieces->first_row) single->segments[single->n_segments++] = one;
+        }
 }
 
 /* Whether the next layer uses what this one chooses. */
@@ -395,13 +400,10 @@ static ig_status attend_in_prompts(ig_step *step, ig_error *err) {
     ig_step pieces, single;
     ig_status status = IG_OK;
     double seconds = step->x->decode_seconds;
-    for (int passed = 0; !status && take_next(step, passed, &pieces, &single); passed += IG_STEP_ROWS) {
+    for (int passed = 0; !status && take_next(step, passed, &pieces); passed += IG_STEP_ROWS) {
         append(&pieces);
         ig_step_lap(step->x, IG_STEP_APPEND);
-        for (int i = 0; i < single.n_segments; i++)
-            for (int s = 0; s < pieces.n_segments; s++)
-                if (pieces.segments[s].seq == single.segments[i].seq)
-                    single.segments[i].status = pieces.segments[s].status;
+        part_pieces(&pieces, &single);
         choose_in_prompts(&single);
         ig_step_lap(step->x, IG_STEP_SELECT);
         status = ig_step_attend_to_chosen(&single, err);

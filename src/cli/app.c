@@ -99,7 +99,7 @@ static void warn_of_idle_options(const ig_cli_options *o) {
     } all[] = {
         {is_full && o->kv_budget.n, "--kv-budget does nothing with the policy full"},
         {is_prompt && chooses && !is_index,
-         "without --dense-prefix every token is computed with dense attention, whatever the policy"},
+         "without --dense-prefix every token is computed with dense attention, whatever the policy but indexer"},
         {is_prompt && o->kv_limit.n,
          "without --dense-prefix entries are dropped between steps of -ub tokens only, and each step sees all of its "
          "own"},

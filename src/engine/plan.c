@@ -301,9 +301,7 @@ static int count_kept(const ig_session_plan *p) {
 }
 
 static ig_status find_policy(ig_session_plan *p, const ig_model *m, ig_error *err) {
-    ig_model_info info;
-    ig_model_get_info(m, &info);
-    if (!p->o.cache.policy) p->o.cache.policy = info.policy;
+    if (!p->o.cache.policy) p->o.cache.policy = ig_config_policy(&m->config);
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (s || !p->ops->goes_by_index || m->config.index.dim) return s;
     return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s: the model brings no indexer along", p->ops->name);

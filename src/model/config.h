@@ -202,6 +202,9 @@ static inline int ig_config_mixed(const ig_config *c) {
 /* [n_rot / 2] radians per position. */
 typedef double ig_rope_frequencies[IG_KV_DIMS / 2];
 
+/* By which sessions choose unless they are told otherwise. */
+static inline const char *ig_config_policy(const ig_config *c) { return c->index.dim ? "indexer" : "infinigen"; }
+
 /* Attention and the feed-forward layer get norms of the state; else the state itself. */
 static inline bool ig_config_norms_first(const ig_config *c) {
     return c->norm_order == IG_NORMS_BEFORE || c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_SHARED;

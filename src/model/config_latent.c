@@ -195,7 +195,6 @@ void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c) {
     check_plain_layers(r, c);
 }
 
-/* DeepSeek-V3.2: an indexer in each layer. */
 static void read_indexer(ig_hf_reader *r, ig_config *c, int n_heads) {
     ig_hf_read_deepseek_v3(r, c);
     check_plain_layers(r, c);
@@ -205,6 +204,7 @@ static void read_indexer(ig_hf_reader *r, ig_config *c, int n_heads) {
     c->is_index_adjacent = ig_hf_bool(r, "indexer_rope_interleave", c->is_index_adjacent);
 }
 
+/* DeepSeek-V3.2: an indexer in each layer. */
 void ig_hf_read_deepseek_v32(ig_hf_reader *r, ig_config *c) {
     read_indexer(r, c, 64);
     for (int l = 0; l < c->n_layers; l++) c->index_layer[l] = (uint16_t)l;

@@ -179,8 +179,8 @@ static bool is_of_activations(const char *name) {
     return false;
 }
 
-/* Tensors that may be left over: layers that guess tokens ahead, what sees pictures, buffers that old checkpoints hold,
- * copies of a tied embedding, and scales that nothing here needs. */
+/* Tensors that may be left over: layers that guess tokens ahead, indexers of layers that go by another's, what sees
+ * pictures, buffers that old checkpoints hold, copies of a tied embedding, and scales that nothing here needs. */
 static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
     size_t n_prefix = strlen(b->names.prefix);
     bool is_prefixed = strncmp(t->name, b->names.prefix, n_prefix) == 0;
