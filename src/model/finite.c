@@ -161,7 +161,7 @@ void ig_forward_check_heads(const forward *f) {
     int q = heads->n_heads * heads->head_dim, kv = heads->n_kv_heads * heads->head_dim;
     const ig_index_shape *index = &f->c->index;
     const ig_index_rows *own = &b->rows.index[0];
-    int n = f->step.is_shared ? 1 : f->m->weights.layers[f->layer].latent.index_k.w ? MOST_PLACES : HEAD_PLACES;
+    int n = f->step.is_shared ? 1 : f->m->weights.layers[f->layer].index.k.w ? MOST_PLACES : HEAD_PLACES;
     const ig_looked_at of[MOST_PLACES] = {
         rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
         rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),

@@ -164,7 +164,7 @@ static ig_status bring_heads(const forward *f, const ig_layer *w, ig_error *err)
     int kv = heads->n_kv_heads * heads->head_dim;
     ig_forward_bring(f, &rows->q, f->step.first_row, heads->n_heads * heads->head_dim);
     if (!f->step.is_shared) ig_forward_bring(f, &rows->k, 0, kv), ig_forward_bring(f, &rows->v, 0, kv);
-    ig_forward_bring_index(f, w, f->step.first_row, false);
+    ig_forward_bring_index(f, &w->index, f->step.first_row, false);
     return ig_forward_finish(f, err);
 }
 
@@ -320,7 +320,7 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
     }
     if (f->step.is_late) return IG_OK;
     ig_forward_bring(f, q, f->n_dense, width);
-    ig_forward_bring_index(f, w, f->n_dense, true);
+    ig_forward_bring_index(f, &w->index, f->n_dense, true);
     return ig_forward_finish(f, err);
 }
 

@@ -42,37 +42,6 @@ static void make_rows(const forward *f, const ig_layer *w, const float *x) {
     f->dev->ops->copy(f->dev, f->b->rows.v.dev, k, (size_t)f->n_rows * (size_t)c->head_dim * sizeof *k);
 }
 
-/* Keys to choose entries by, of all rows. */
-static void make_index_keys(const forward *f, const ig_layer *w, const float *x) {
-    const ig_latent *l = &w->latent;
-    float *k = f->b->rows.index_k.dev;
-    if (!l->index_k.w) return;
-    ig_forward_multiply(f, &k, (const ig_matrix *[]){&l->index_k}, 1, x, 0);
-    f->dev->ops->norm(f->dev, k, k, l->index_norm.w, l->index_norm.b, 1, false, latent_eps, f->n_rows, f->c->index.dim);
-    ig_forward_rotate_index(f, k, 1, 0);
-}
-
-/* And queries, of the latent of queries, with their weights, of the layer's input. */
-static void make_index_queries(const forward *f, const ig_layer *w, const float *x, int first, bool are_guessed) {
-    const ig_latent *l = &w->latent;
-    const ig_index_rows *to = &f->b->rows.index[are_guessed];
-    float *q = to->q.dev, *weights = to->weights.dev;
-    int n_heads = f->c->index.n_heads;
-    if (!l->index_q.w) return;
-    ig_forward_multiply(f, &q, (const ig_matrix *[]){&l->index_q}, 1, f->b->q_latent, first);
-    ig_forward_multiply(f, &weights, (const ig_matrix *[]){&l->index_weights}, 1, x, first);
-    ig_forward_rotate_index(f, q + (size_t)first * (size_t)(n_heads * f->c->index.dim), n_heads, first);
-}
-
-void ig_forward_bring_index(const forward *f, const ig_layer *w, int first, bool are_guessed) {
-    const ig_index_shape *s = &f->c->index;
-    const ig_index_rows *rows = &f->b->rows.index[are_guessed];
-    if (!w->latent.index_q.w) return;
-    ig_forward_bring(f, &rows->q, first, s->n_heads * s->dim);
-    ig_forward_bring(f, &rows->weights, first, s->n_heads);
-    if (!are_guessed) ig_forward_bring(f, &f->b->rows.index_k, 0, s->dim);
-}
-
 void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const float *x, int first, bool are_guessed) {
     const ig_config *c = f->c;
     float *heads = f->b->heads, *q = f->b->rows.q.dev;
@@ -81,7 +50,7 @@ void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const f
     if (w->latent.q_in.w) {
         ig_forward_multiply(f, &f->b->q_latent, (const ig_matrix *[]){&w->latent.q_in}, 1, x, first);
         normalise(f, f->b->q_latent, w->q_norm, c->latent.q_rank, first);
-        make_index_queries(f, w, x, first, are_guessed);
+        ig_forward_make_index_queries(f, &w->index, f->b->q_latent, x, first, are_guessed);
         x = f->b->q_latent;
     }
     ig_forward_multiply(f, &heads, (const ig_matrix *[]){&w->q}, 1, x, first);
@@ -102,7 +71,7 @@ void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const f
 
 void ig_forward_project_latents(const forward *f, const ig_layer *w, const float *x) {
     make_rows(f, w, x);
-    make_index_keys(f, w, x);
+    ig_forward_make_index_keys(f, &w->index, x);
     ig_forward_make_latent_queries(f, w, x, f->step.first_row, false);
 }
 

@@ -56,9 +56,15 @@ ig_status ig_forward_feed(const forward *f, const ig_layer *w, float *x, ig_erro
  * all heads, [n_heads value_dim], from what attention gave, b->x (forward_latent.c). */
 void ig_forward_project_latents(const forward *f, const ig_layer *w, const float *x);
 void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const float *x, int first, bool are_guessed);
-/* The layer's own queries to choose by, of the rows from `first` on, or guesses of them, come to the host. */
-void ig_forward_bring_index(const forward *f, const ig_layer *w, int first, bool are_guessed);
 const float *ig_forward_make_values(const forward *f, const ig_layer *w);
+
+/* The layer's own keys to choose entries by, of all rows of its input x, and queries, or guesses of them, of the rows
+ * from `first` on: of the latent of queries, with weights of x (forward_index.c). Nothing where it has none. */
+void ig_forward_make_index_keys(const forward *f, const ig_indexer *w, const float *x);
+void ig_forward_make_index_queries(const forward *f, const ig_indexer *w, const float *from, const float *x, int first,
+                                   bool are_guessed);
+/* They come to the host. */
+void ig_forward_bring_index(const forward *f, const ig_indexer *w, int first, bool are_guessed);
 
 /* A step's tokens are about to change the states of its sequences (forward_recurrence.c). */
 void ig_forward_begin_recurrences(forward *f);

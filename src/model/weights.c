@@ -46,6 +46,18 @@ static void bind_attention(ig_binder *b, ig_layer *l, int layer, int i) {
     if (!shares) l->k_norm = ig_bind_scale(b, n->k_norm, i, is_all ? n_kv : s->head_dim, 1);
 }
 
+/* What the layer brings along to choose entries by. */
+static void bind_index(ig_binder *b, ig_indexer *x, int i) {
+    const ig_config *c = b->c;
+    const ig_index_shape *s = &c->index;
+    const ig_weight_names *n = &b->names;
+    x->q = ig_bind_plain(b, ig_bind_name(b, n->index_q, i, ".weight").text, s->n_heads * s->dim, c->latent.q_rank);
+    x->weights = ig_bind_plain(b, ig_bind_name(b, n->index_weights, i, ".weight").text, s->n_heads, c->d_model);
+    x->k = ig_bind_plain(b, ig_bind_name(b, n->index_k, i, ".weight").text, s->dim, c->d_model);
+    x->k_norm.w = ig_bind_part_vector(b, n->index_norm, i, ".weight", s->dim, true);
+    x->k_norm.b = ig_bind_part_vector(b, n->index_norm, i, ".bias", s->dim, true);
+}
+
 /* What the layer gets of each token beside the state, and the scale of what it leaves. */
 static void bind_input(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
@@ -73,6 +85,7 @@ static void bind_layer(ig_binder *b, ig_layer *l, int i) {
         ig_bind_latent(b, l, first);
     else
         bind_attention(b, l, i, first);
+    if (c->index.dim && c->index_layer[i] == i) bind_index(b, &l->index, first);
     if (c->has_no_ffn[i]) return;
     if (c->norm_order == IG_NORMS_SHARED)
         l->ffn_norm = l->attn_norm;
@@ -266,9 +279,9 @@ void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w) {
     ig_matrix *const all[] = {&latent->q_in,
                               &w->q,
                               latent->is_key_up_made ? NULL : &latent->key_up,
-                              &latent->index_q,
-                              &latent->index_weights,
-                              &latent->index_k,
+                              &w->index.q,
+                              &w->index.weights,
+                              &w->index.k,
                               &w->k,
                               &latent->rotating,
                               &w->v,

@@ -24,11 +24,15 @@ typedef struct ig_latent {
     ig_matrix value_up; /* [n_heads][value_dim, or key_dim rows of keys before them][kv_rank] */
     /* It is not in the file, which has the same the other way round; which has it in FP8. */
     bool is_key_up_made, is_value_up_made;
-    /* Of a layer with an index of its own (ig_index_shape): its queries [n_heads dim][q_rank] of the latent of queries,
-     * their weights [n_heads][d_model], and its keys [dim][d_model], normed. Absent in other layers. */
-    ig_matrix index_q, index_weights, index_k;
-    ig_norm_weights index_norm;
 } ig_latent;
+
+/* What a layer has of its own to choose entries by (ig_index_shape); absent in other layers. */
+typedef struct ig_indexer {
+    ig_matrix q;       /* [n_heads dim][q_rank] queries, of the latent of queries */
+    ig_matrix weights; /* [n_heads][d_model] of these */
+    ig_matrix k;       /* [dim][d_model] its keys, normed */
+    ig_norm_weights k_norm;
+} ig_indexer;
 
 /* gate is absent where the activation takes none: up = fc1, down = fc2. */
 typedef struct ig_ffn {
@@ -53,6 +57,7 @@ typedef struct ig_layer {
      * q with gates in it: [n_heads][2][head_dim] */
     ig_matrix q, k, v, o;
     ig_latent latent;
+    ig_indexer index;
     ig_recurrent recurrent;
     ig_matrix attn_gate; /* [n_heads head_dim][d_model] its sigmoids multiply what attention gives; absent in most
                             models; or [n_heads][d_model] (is_gate_of_heads) */

@@ -55,18 +55,6 @@ static ig_matrix bind_heads(ig_binder *b, const char *part, int i, int of_head, 
     return m;
 }
 
-static void bind_index(ig_binder *b, ig_latent *l, int i) {
-    const ig_index_shape *s = &b->c->index;
-    const ig_weight_names *n = &b->names;
-    l->index_q =
-        ig_bind_plain(b, ig_bind_name(b, n->index_q, i, ".weight").text, s->n_heads * s->dim, b->c->latent.q_rank);
-    l->index_weights =
-        ig_bind_plain(b, ig_bind_name(b, n->index_weights, i, ".weight").text, s->n_heads, b->c->d_model);
-    l->index_k = ig_bind_plain(b, ig_bind_name(b, n->index_k, i, ".weight").text, s->dim, b->c->d_model);
-    l->index_norm.w = ig_bind_part_vector(b, n->index_norm, i, ".weight", s->dim, true);
-    l->index_norm.b = ig_bind_part_vector(b, n->index_norm, i, ".bias", s->dim, true);
-}
-
 void ig_bind_latent(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
@@ -87,5 +75,4 @@ void ig_bind_latent(ig_binder *b, ig_layer *l, int i) {
         latent->value_up = bind_heads(b, n->values_up, i, s->value_dim, s->kv_rank);
     }
     l->o = ig_bind_plain(b, ig_bind_name(b, n->o, i, ".weight").text, c->d_model, c->n_heads * s->value_dim);
-    if (c->index.dim && c->index_layer[i] == i) bind_index(b, latent, i);
 }
