@@ -223,6 +223,7 @@ typedef struct ig_model_info {
     /* Queries, and their width, of an indexer that the model brings along to choose KV entries by (DeepSeek Sparse
      * Attention), and how many it chooses; else 0. */
     int n_index_heads, index_dim, n_index_chosen;
+    int index_block;    /* entries that it chooses together (MiniMax M3); 0: each by itself */
     const char *policy; /* of sessions unless told otherwise: "indexer" with such a model, else "infinigen" */
     ig_pooling pooling; /* that a model for embeddings states; IG_POOLING_LAST where nothing is stated */
     bool ranks;         /* texts by a query, see ig_model_rank(), and writes none */

@@ -22,7 +22,7 @@ to the model). Models with experts want a seed at which no token chooses between
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501, deepseek2 of 5300, deepseek3 of
 10700, glm4-lite of 2314). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
 nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, qwen3-next-folder of 1330, nemotron-h-moe and nemotron-h-latent of 1900)
-and models with indexers, whose tokens choose entries (deepseek32 is of 1102, glm-dsa of 1037).
+and models with indexers, whose tokens choose entries (deepseek32 is of 1102, glm-dsa of 1037, minimax-m3 of 1045).
 cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200.
 """
 import json, os, shutil, sys
@@ -60,7 +60,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Qwen3_5ForConditionalGeneration, Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM,
                           Qwen3NextConfig, Qwen3NextForCausalLM,
                           DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, DeepseekV32Config, DeepseekV32ForCausalLM,
-                          GlmMoeDsaConfig, GlmMoeDsaForCausalLM,
+                          GlmMoeDsaConfig, GlmMoeDsaForCausalLM, MiniMaxM3VLConfig, MiniMaxM3VLTextConfig,
+                          MiniMaxM3SparseForConditionalGeneration,
                           Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, Lfm3Config, Lfm3ForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
                           MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM)
 
@@ -511,6 +512,25 @@ def build(name):
                           num_key_value_heads=4, qk_nope_head_dim=24, qk_rope_head_dim=8, kv_lora_rank=32, q_lora_rank=40, v_head_dim=16, initializer_range=0.02, tie_word_embeddings=False,
                           max_position_embeddings=256, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
         return YoutuForCausalLM(cfg), torch.bfloat16
+    if name == "minimax-m3":      # an indexer that chooses blocks, from the second layer on
+        own = MiniMaxM3VLTextConfig(**common, hidden_size=64, intermediate_size=32, dense_intermediate_size=96,
+                                    shared_intermediate_size=32, num_hidden_layers=4, num_attention_heads=8,
+                                    num_key_value_heads=2, head_dim=16, rotary_dim=8, num_local_experts=8,
+                                    num_experts_per_tok=2, routed_scaling_factor=2.0, max_position_embeddings=2560,
+                                    mlp_layer_types=["dense", "sparse", "sparse", "sparse"],
+                                    layer_types=["full_attention"] + 3 * ["minimax_m3_sparse"],
+                                    index_n_heads=2, index_head_dim=32, index_block_size=8, index_topk_blocks=5,
+                                    index_local_blocks=2, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
+                                                                               partial_rotary_factor=0.5))
+        eyes = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, patch_size=4)
+        model = MiniMaxM3SparseForConditionalGeneration(MiniMaxM3VLConfig(
+            text_config=own, vision_config=eyes, projector_hidden_size=16, image_token_index=5, video_token_index=6))
+        for part, x in list(model.named_parameters()) + list(model.named_buffers()):
+            if part.endswith("e_score_correction_bias"):
+                torch.nn.init.normal_(x, std=0.1)
+            elif part.endswith("mlp.gate.weight"):
+                x.data.mul_(2.0)
+        return model, torch.bfloat16
     if name in ("deepseek2", "deepseek3", "deepseek32", "glm-dsa", "glm4-lite"):  # latent attention
         own = dict(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
                    num_key_value_heads=4, qk_nope_head_dim=24, qk_rope_head_dim=8, moe_intermediate_size=32)
@@ -910,7 +930,8 @@ def main(out, first_seed=1000, only=()):
              "granite4-h", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe", "gemma4", "gemma4-moe", "gemma4-e",
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
-             *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder", "deepseek32", "glm-dsa"]
+             *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder", "deepseek32", "glm-dsa",
+             "minimax-m3"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

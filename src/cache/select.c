@@ -24,9 +24,9 @@ static bool chooses(const ig_step *step, const ig_segment *seg, ig_speculation k
 static void set_index(const ig_step *step, const ig_segment *seg, bool guess, ig_choosing *x) {
     const ig_index_shape *s = &step->layers->index;
     if (!s->dim) return;
-    const ig_index_rows *rows = &step->x->index[guess && seg->seq->policy->shape.index_layer[x->layer] == x->layer];
+    const ig_index_rows *rows = &step->x->index[guess && ig_has_index(step->layers, x->layer)];
     x->index_q = rows->q.host + (size_t)seg->row * (size_t)(s->n_heads * s->dim);
-    x->index_weights = rows->weights.host + (size_t)seg->row * (size_t)s->n_heads;
+    x->index_weights = rows->weights.host ? rows->weights.host + (size_t)seg->row * (size_t)s->n_heads : NULL;
 }
 
 /* What list number `list` of a segment is to be chosen from. */

@@ -154,7 +154,11 @@ void ig_sequence_show(const ig_sequence *seq, int layer, int head, int slot, con
         ig_kv_read(&plain, &seq->codec, row, layer, head);
         p->ops->append(p, layer, head, slot, plain.key, plain.value);
     }
-    if (p->ops->append_index) p->ops->append_index(p, layer, slot, ig_kv_read_index(plain.room[0], &seq->codec, row));
+    if (p->ops->append_index && p->shape.index_layer[layer] == layer) {
+        uint16_t share[IG_INDEX_DIMS];
+        ig_kv_read_index(share, &seq->codec, row);
+        p->ops->append_index(p, layer, head, slot, share);
+    }
 }
 
 static void show_rows(const replay *r, int layer, int head, const ig_kv_view *view) {

@@ -35,7 +35,7 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_layer_heads *laye
     size_t index_heads = (size_t)layers->index.n_heads, index_dim = (size_t)layers->index.dim;
     x->index_k = ig_space_twin(a, rows * index_dim);
     for (int i = 0; i < 2; i++) x->index[i].q = ig_space_twin(a, rows * index_heads * index_dim);
-    for (int i = 0; i < 2; i++) x->index[i].weights = ig_space_twin(a, rows * index_heads);
+    for (int i = 0; i < 2 && !layers->index.block; i++) x->index[i].weights = ig_space_twin(a, rows * index_heads);
     x->lse = ig_space_device(a, rows * n_heads * sizeof(float));
     x->rest.value = ig_space_host(a, rows * heads * sizeof(float));
     x->rest.share = ig_space_host(a, rows * n_heads * sizeof(float));
@@ -108,9 +108,9 @@ static void show_queries(const ig_step *step, const ig_segment *seg, int kv_head
 static void write_row(const ig_step *step, const ig_kv_codec *codec, const ig_kv_row *to, int head, size_t row) {
     const ig_head_shape *c = &step->heads;
     size_t at = (row * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim,
-           dim = (size_t)codec->heads.index.dim;
+           dim = (size_t)step->layers->index.dim;
     ig_kv_write(codec, to, step->layer, head, step->x->k.host + at, step->x->v.host + at);
-    if (dim) ig_kv_write_index(codec, to, step->x->index_k.host + row * dim);
+    if (ig_has_index(step->layers, step->layer)) ig_kv_write_index(codec, to, head, step->x->index_k.host + row * dim);
 }
 
 /* Writes one head's key and value of a token, and shows them to the policy as 16-bit floats: what attention will see,

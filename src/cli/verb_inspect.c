@@ -76,7 +76,10 @@ static void print_model(const ig_model_info *m) {
     if (m->n_sharing_layers)
         printf("Attention     %d layers have keys and values; the last %d read those of others\n",
                m->n_attention_layers, m->n_sharing_layers);
-    if (m->n_index_heads)
+    if (m->index_block)
+        printf("Indexer       %d heads of %d choose %d blocks of %d entries of each KV head\n", m->n_index_heads,
+               m->index_dim, m->n_index_chosen / m->index_block, m->index_block);
+    else if (m->n_index_heads)
         printf("Indexer       %d heads of %d choose %d entries of a layer\n", m->n_index_heads, m->index_dim,
                m->n_index_chosen);
     char where[48] = "each layer";
@@ -297,6 +300,7 @@ static void add_model(json_t *r, const ig_model_info *m) {
         {"index_heads", m->n_index_heads},
         {"index_dim", m->index_dim},
         {"index_chosen", m->n_index_chosen},
+        {"index_block", m->index_block},
         {"n_experts", m->n_experts},
         {"n_experts_used", m->n_experts_used},
         {"n_expert_layers", m->n_expert_layers},

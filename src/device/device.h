@@ -167,22 +167,41 @@ typedef struct ig_head_shape {
     float scale;
 } ig_head_shape;
 
-/* What a model brings along to choose entries by (DeepSeek Sparse Attention, DeepSeek-V3.2, arXiv 2512.02556, section
- * 2.1). Of each token it makes a key, and queries with a weight each; an entry's score is the sum over the queries of
- * weight * max(0, query . key), and attention is meant to use the n_chosen entries with the best scores. */
+/* What a model brings along to choose entries by. Of each token it makes a key, and queries.
+ *
+ * Without blocks (DeepSeek Sparse Attention, DeepSeek-V3.2, arXiv 2512.02556, section 2.1) queries have a weight each;
+ * an entry's score is the sum over the queries of weight * max(0, query . key), and attention is meant to use the
+ * n_chosen entries with the best scores.
+ *
+ * With blocks (MiniMax M3) each KV head chooses by a query of its own, whose product with a key is an entry's score.
+ * Blocks of so many consecutive entries are chosen together, by the best score in each: the last n_local ones, and as
+ * many others as make up n_chosen entries. */
 typedef struct ig_index_shape {
     int n_heads, dim; /* queries of a token, and their width, which is a key's; 0: it brings nothing */
     int n_chosen;
+    int block, n_local; /* 0: there are no blocks */
 } ig_index_shape;
 
-enum { IG_INDEX_HEADS = 128, IG_INDEX_DIMS = 256 /* at most */ };
+enum { IG_INDEX_HEADS = 128, IG_INDEX_DIMS = 256 /* at most */, IG_NO_INDEX = UINT16_MAX };
+
+/* Numbers of such a key that a row keeps: the rows of a token in all KV heads share them out. */
+static inline int ig_index_share(const ig_index_shape *s, int n_kv_heads, int n_rows) {
+    return s->dim ? s->dim / (n_kv_heads * n_rows) : 0;
+}
 
 /* Of all layers of a model; or those with a window have others, as many of queries. */
 typedef struct ig_layer_heads {
     ig_head_shape all, local; /* local.n_heads 0: none has */
     const int *window;        /* [n_layers] 0: it has none */
     ig_index_shape index;
+    const uint16_t *index_layer; /* [n_layers] by whose keys and queries of that sort a layer chooses: its own, or those
+                                    of the last that has some; or IG_NO_INDEX: by none */
 } ig_layer_heads;
+
+/* Whether the layer has some of its own. */
+static inline bool ig_has_index(const ig_layer_heads *h, int layer) {
+    return h->index.dim && h->index_layer[layer] == layer;
+}
 
 static inline const ig_head_shape *ig_heads_of(const ig_layer_heads *h, int layer) {
     return h->local.n_heads && h->window[layer] ? &h->local : &h->all;

@@ -13,6 +13,8 @@
 
 /* What the disk tier's own tables take per block, and a tiered memory's per frame, at most. */
 enum { TIER_BYTES = 32, FRAME_TABLE_BYTES = 32 };
+/* What is behind rows keeps them where they would lie without. */
+enum { ROW_ALIGN = 16 };
 
 static const ig_kv_options in_ram = {0};
 
@@ -23,11 +25,11 @@ static size_t count_rows(const ig_kv_shape *s) { return s->are_values_keys ? 1 :
 
 /* Bytes of a row, and lines of a slot. */
 static size_t count_row_bytes(const ig_kv_shape *s, ig_kv_type type) {
-    return ig_kv_row_bytes(type, s->head_dim) + ig_kv_row_bytes(type, s->n_index);
+    return ig_kv_row_bytes(type, s->head_dim) + ig_round_up(ig_kv_row_bytes(type, s->n_index), ROW_ALIGN);
 }
 
 static size_t count_slot_lines(const ig_kv_shape *s, ig_kv_type type) {
-    return 2 * ig_kv_row_lines(type, s->head_dim) + ig_kv_row_lines(type, s->n_index);
+    return 2 * ig_kv_row_lines(type, s->head_dim) + count_rows(s) * ig_kv_row_lines(type, s->n_index);
 }
 
 /* The most tokens, a power of two, whose rows fit a frame of a disk; no more than attention takes at a time. */

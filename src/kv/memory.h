@@ -31,7 +31,7 @@
 typedef struct ig_kv_shape {
     int n_layers, n_kv_heads, head_dim; /* head_dim: a multiple of 8, at most IG_KV_DIMS */
     bool are_values_keys;               /* a slot has one row, which is its key and its value */
-    int n_index; /* numbers behind those of such a row: the model's own key to choose it by (ig_index_shape); 0: none */
+    int n_index; /* numbers behind a row's: of the model's own key to choose its token by (ig_index_share()); 0: none */
     int n_ctx;   /* most tokens of a sequence */
     int n_batch; /* most tokens added to a layer at once */
     /* Layers with a window, whose entries are not dropped, have these heads instead, no wider; 0: they do not. */

@@ -4,6 +4,8 @@
  */
 #include "kv/rows.h"
 
+#include <string.h>
+
 #include "base/half.h"
 
 ig_kv_row ig_kv_view_at(const ig_kv_view *view, int slot) {
@@ -53,22 +55,37 @@ void ig_kv_read(ig_kv_plain *out, const ig_kv_codec *c, const ig_kv_row *row, in
     out->value = out->room[1];
 }
 
-/* Where the model's own key lies. */
-static ig_kv_packed index_of(const ig_kv_codec *c, const ig_kv_row *row) {
+/* Rows of a head that keep some of the model's own key, and how many numbers each. */
+static int count_rows(const ig_kv_row *row) { return row->value == row->key ? 1 : 2; }
+
+static int count_numbers(const ig_kv_codec *c, const ig_kv_row *row) {
+    return ig_index_share(&c->heads.index, c->heads.all.n_kv_heads, count_rows(row));
+}
+
+/* Where row number i keeps them. */
+static ig_kv_packed index_of(const ig_kv_codec *c, const ig_kv_row *row, int i) {
     int d = c->heads.all.head_dim;
-    return (ig_kv_packed){row->key + ig_kv_row_bytes(c->type, d),
-                          row->lines ? row->lines + 2 * ig_kv_row_lines(c->type, d) : NULL};
+    size_t lines = 2 * ig_kv_row_lines(c->type, d) + (size_t)i * ig_kv_row_lines(c->type, count_numbers(c, row));
+    return (ig_kv_packed){(i ? row->value : row->key) + ig_kv_row_bytes(c->type, d),
+                          row->lines ? row->lines + lines : NULL};
 }
 
-void ig_kv_write_index(const ig_kv_codec *c, const ig_kv_row *row, const float *key) {
-    ig_kv_packed at = index_of(c, row);
-    c->kernels->kv_pack[c->type]((void *)(uintptr_t)at.codes, (ig_kv_line *)(uintptr_t)at.lines, key,
-                                 c->heads.index.dim);
+void ig_kv_write_index(const ig_kv_codec *c, const ig_kv_row *row, int head, const float *key) {
+    int n_rows = count_rows(row), n = count_numbers(c, row);
+    for (int i = 0; i < n_rows; i++) {
+        ig_kv_packed at = index_of(c, row, i);
+        c->kernels->kv_pack[c->type]((void *)(uintptr_t)at.codes, (ig_kv_line *)(uintptr_t)at.lines,
+                                     key + (head * n_rows + i) * n, n);
+    }
 }
 
-const uint16_t *ig_kv_read_index(uint16_t room[IG_KV_DIMS], const ig_kv_codec *c, const ig_kv_row *row) {
-    ig_kv_packed at = index_of(c, row);
-    if (c->type == IG_KV_F16) return (const uint16_t *)(const void *)at.codes;
-    c->kernels->kv_unpack[c->type](room, &at, 1, c->heads.index.dim);
-    return room;
+void ig_kv_read_index(uint16_t share[IG_INDEX_DIMS], const ig_kv_codec *c, const ig_kv_row *row) {
+    int n_rows = count_rows(row), n = count_numbers(c, row);
+    for (int i = 0; i < n_rows; i++) {
+        ig_kv_packed at = index_of(c, row, i);
+        if (c->type == IG_KV_F16)
+            memcpy(share + i * n, at.codes, (size_t)n * sizeof *share);
+        else
+            c->kernels->kv_unpack[c->type](share + i * n, &at, 1, n);
+    }
 }

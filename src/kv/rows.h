@@ -52,10 +52,11 @@ ig_kv_row ig_kv_view_at(const ig_kv_view *view, int slot);
 /* key, value [head_dim]: post-RoPE, of a layer's KV head. */
 void ig_kv_write(const ig_kv_codec *c, const ig_kv_row *row, int layer, int head, const float *key, const float *value);
 void ig_kv_read(ig_kv_plain *out, const ig_kv_codec *c, const ig_kv_row *row, int layer, int head);
-/* The model's own key behind a row that is key and value (ig_index_shape), [index.dim]. Read: 16-bit floats, those of
- * the row itself or unpacked into room. */
-void ig_kv_write_index(const ig_kv_codec *c, const ig_kv_row *row, const float *key);
-const uint16_t *ig_kv_read_index(uint16_t room[IG_KV_DIMS], const ig_kv_codec *c, const ig_kv_row *row);
+/* What the rows of a KV head keep of the model's own key of their token (ig_index_shape), [index.dim]: head's share of
+ * it, half of which is behind its key and half behind its value, unless these are one row. Read: the share, [index.dim
+ * / n_kv_heads] 16-bit floats. */
+void ig_kv_write_index(const ig_kv_codec *c, const ig_kv_row *row, int head, const float *key);
+void ig_kv_read_index(uint16_t share[IG_INDEX_DIMS], const ig_kv_codec *c, const ig_kv_row *row);
 
 /* out [head_dim] = what is packed of a key of that KV head. */
 void ig_key_frame_enter(float *out, const ig_key_frame *f, const ig_head_shape *s, int kv_head, const float *key);

@@ -88,7 +88,7 @@ static inline ig_kv_shape ig_config_kv_shape(const ig_config *c, int n_ctx, int 
                          .n_kv_heads = c->n_kv_heads,
                          .head_dim = c->head_dim,
                          .are_values_keys = c->latent.kv_rank > 0,
-                         .n_index = c->index.dim,
+                         .n_index = ig_index_share(&c->index, c->n_kv_heads, c->latent.kv_rank ? 1 : 2),
                          .n_ctx = n_ctx,
                          .n_batch = n_batch,
                          .local_kv_heads = c->local_kv_heads,

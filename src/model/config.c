@@ -137,9 +137,14 @@ static ig_status check_latent(const ig_config *c, const ig_config_names *names, 
 /* Of what a model brings along to choose entries by. */
 static ig_status check_index(const ig_config *c, const ig_config_names *names, ig_error *err) {
     const ig_index_shape *s = &c->index;
-    if (!c->latent.q_rank)
+    if (!c->latent.q_rank && !s->block)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: an indexer whose queries are made of no latent is not supported",
                        names->path);
+    if (s->block && (s->n_heads != c->n_kv_heads || s->dim % (16 * c->n_kv_heads)))
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: an indexer of %d heads of %d dimensions that chooses blocks for %d KV heads: need as many "
+                       "heads, and a multiple of 16 dimensions for each",
+                       names->path, s->n_heads, s->dim, c->n_kv_heads);
     if (s->dim % 8 || s->dim < c->n_rot)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: an indexer of %d dimensions, of which %d rotate: need a multiple of 8, no less than these",

@@ -143,9 +143,9 @@ typedef struct ig_config {
     double attn_scale;            /* of scores; 1 / sqrt(head_dim) unless stated */
     double score_cap;             /* scores x become cap * tanh(x / cap); 0: they do not */
     ig_latent_shape latent;       /* rows are [n_rot of a key that rotates][kv_rank of the latent] */
-    ig_index_shape index;         /* what latents are chosen by: n_rot numbers of its queries and keys rotate, too, */
+    ig_index_shape index;         /* what entries are chosen by: n_rot numbers of its queries and keys rotate, too, */
     bool is_index_adjacent;       /* in pairs side by side (GLM-5); else in halves */
-    uint16_t index_layer[IG_MAX_LAYERS]; /* by whose index a layer chooses: its own, or that of the last that has one */
+    uint16_t index_layer[IG_MAX_LAYERS]; /* as in ig_layer_heads */
     /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4, LFM2); the others are numbered by themselves
      * where keys and values are concerned. */
     bool is_recurrent[IG_MAX_LAYERS];
@@ -182,6 +182,7 @@ static inline ig_layer_heads ig_config_heads(const ig_config *c) {
     if (c->local_kv_heads)
         h.local = (ig_head_shape){c->local_heads, c->local_kv_heads, c->local_head_dim, (float)c->attn_scale};
     h.index = c->index;
+    h.index_layer = c->index_layer;
     return h;
 }
 

@@ -133,6 +133,23 @@ static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
     ig_gguf_read_sigmoid_shares(r, c);
 }
 
+/* The first layers have neither experts nor an indexer. */
+void ig_gguf_read_minimax_m3(ig_section *r, ig_config *c) {
+    int n_plain = read_n_plain(r, c);
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->activation = IG_SWIGLU_OAI;
+    ig_gguf_read_no_window(r, c);
+    read_later_experts(r, c, n_plain);
+    int block = ig_section_int(r, "attention.indexer.block_size", IG_MAX_CTX, -1);
+    c->index =
+        (ig_index_shape){.n_heads = ig_section_int(r, "attention.indexer.head_count", IG_INDEX_HEADS, -1),
+                         .dim = ig_section_int(r, "attention.indexer.key_length", IG_INDEX_DIMS, -1),
+                         .block = block,
+                         .n_chosen = block * ig_section_int(r, "attention.indexer.top_k", IG_MAX_CTX / block, -1),
+                         .n_local = ig_section_count(r, "attention.indexer.local_blocks", IG_MAX_CTX)};
+    for (int l = 0; l < c->n_layers; l++) c->index_layer[l] = l < n_plain ? IG_NO_INDEX : (uint16_t)l;
+}
+
 /* GLM 4.5 to 4.7. */
 void ig_gguf_read_glm4moe(ig_section *r, ig_config *c) {
     read_later_experts(r, c, read_n_plain(r, c));

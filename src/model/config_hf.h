@@ -99,6 +99,7 @@ void ig_hf_read_hy_v3(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_laguna(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mellum(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_minimax_m3(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mixtral(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_olmoe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen2_moe(ig_hf_reader *r, ig_config *c);

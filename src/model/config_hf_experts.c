@@ -260,6 +260,12 @@ void ig_hf_refuse_order(ig_hf_reader *r, ig_config *c) {
                         c->architecture);
 }
 
+/* Of IG_SWIGLU_OAI. */
+static void check_swiglu(ig_hf_reader *r) {
+    if (ig_hf_number(r, r->root, "swiglu_limit", 7) != 7) ig_hf_refuse(r, "swiglu_limit", "not 7");
+    if (ig_hf_number(r, r->root, "swiglu_alpha", 1.702) != 1.702) ig_hf_refuse(r, "swiglu_alpha", "not 1.702");
+}
+
 /* Every other layer has a window, from the first on. Its experts' matrices have other shapes where these are not
  * quantised. */
 void ig_hf_read_gpt_oss(ig_hf_reader *r, ig_config *c) {
@@ -278,8 +284,7 @@ void ig_hf_read_gpt_oss(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_llama(r, c);
     ig_hf_read_local_layers(r, c, 2, 128, IG_ROPE_MAIN, IG_ROPE_MAIN);
     ig_hf_read_experts(r, c, "intermediate_size", 4);
-    if (ig_hf_number(r, r->root, "swiglu_limit", 7) != 7) ig_hf_refuse(r, "swiglu_limit", "not 7");
-    if (ig_hf_number(r, r->root, "swiglu_alpha", 1.702) != 1.702) ig_hf_refuse(r, "swiglu_alpha", "not 1.702");
+    check_swiglu(r);
 }
 
 void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c) {
@@ -297,6 +302,69 @@ void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_llama(r, c);
     ig_hf_read_experts(r, c, "intermediate_size", 8);
     c->routing = IG_ROUTING_SIGMOID;
+}
+
+/* Which layers have an indexer, as a list of ones and zeros says, or of kinds; the others use everything. */
+static void read_indexed_layers(ig_hf_reader *r, ig_config *c, const json_t *own) {
+    const json_t *kinds = ig_hf_get(r->root, "layer_types"), *flags = ig_hf_get(own, "sparse_attention_freq");
+    const json_t *list = kinds ? kinds : flags;
+    const char *key = kinds ? "layer_types" : "sparse_attention_freq";
+    if (list && json_array_size(list) < (size_t)c->n_layers) ig_hf_fail_kind(r, key, "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        const json_t *item = json_array_get(list, (size_t)l);
+        const char *kind = json_string_value(item);
+        bool is_indexed = kinds ? kind && strcmp(kind, "minimax_m3_sparse") == 0 : json_integer_value(item) != 0;
+        if (kinds && !is_indexed && (!kind || strcmp(kind, "full_attention") != 0))
+            ig_hf_refuse(r, key, kind ? kind : "?");
+        c->index_layer[l] = is_indexed ? (uint16_t)l : IG_NO_INDEX;
+    }
+}
+
+/* A number of the indexer, which files state apart under other names. */
+static int read_of_index(ig_hf_reader *r, const json_t *own, const char *key, const char *inner, int max, int absent) {
+    return ig_hf_get(own, inner) ? ig_hf_int(r, own, inner, max, absent) : ig_hf_int(r, r->root, key, max, absent);
+}
+
+/* How many of the first layers have no experts. */
+static int read_n_plain_of_m3(ig_hf_reader *r, const ig_config *c) {
+    const json_t *flags = ig_hf_get(r->root, "moe_layer_freq");
+    int n = 0;
+    if (ig_hf_get(r->root, "mlp_layer_types") || !json_is_array(flags)) return read_n_plain(r, c, 0);
+    while (n < c->n_layers && json_integer_value(json_array_get(flags, (size_t)n)) == 0) n++;
+    for (int l = n; l < c->n_layers && !r->status; l++)
+        if (json_integer_value(json_array_get(flags, (size_t)l)) == 0)
+            ig_hf_refuse(r, "moe_layer_freq", "0 behind a layer with experts");
+    return n;
+}
+
+void ig_hf_read_minimax_m3(ig_hf_reader *r, ig_config *c) {
+    const json_t *own = ig_hf_get(r->root, "sparse_attention_config");
+    c->norm_eps = 1e-6f;
+    c->norm_offset = 1;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->activation = IG_SWIGLU_OAI;
+    c->n_kv_heads = 4;
+    c->head_dim = 128;
+    c->rope_theta = 5000000;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
+    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, ig_hf_read_n_rot(r, head_dim, 0.5));
+    ig_hf_read_llama(r, c);
+    int n_plain = read_n_plain_of_m3(r, c);
+    c->d_ff = ig_hf_int(r, r->root, "dense_intermediate_size", IG_MAX_WIDTH, 12288);
+    ig_config_set_plain_layers(c, n_plain);
+    ig_hf_read_experts(r, c, "intermediate_size", 4);
+    c->d_ff_shared = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 3072);
+    c->routing = IG_ROUTING_SIGMOID;
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 2);
+    check_swiglu(r);
+    int block = read_of_index(r, own, "index_block_size", "sparse_block_size", IG_MAX_CTX, 128);
+    c->index = (ig_index_shape){
+        .n_heads = read_of_index(r, own, "index_n_heads", "sparse_num_index_heads", IG_INDEX_HEADS, 4),
+        .dim = read_of_index(r, own, "index_head_dim", "sparse_index_dim", IG_INDEX_DIMS, 128),
+        .block = block,
+        .n_chosen = block * read_of_index(r, own, "index_topk_blocks", "sparse_topk_blocks", IG_MAX_CTX / block, 16),
+        .n_local = read_of_index(r, own, "index_local_blocks", "sparse_local_block", IG_MAX_CTX, 1)};
+    read_indexed_layers(r, c, own);
 }
 
 void ig_hf_read_later_experts(ig_hf_reader *r, ig_config *c, int n_plain, bool is_normed) {

@@ -459,6 +459,7 @@ static const ig_hf_family families[] = {
     {"llama", ig_hf_read_llama, {NULL}, NULL},
     {"mellum", ig_hf_read_mellum, {"num_experts", "num_local_experts"}, NULL},
     {"minimax_m2", ig_hf_read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
+    {"minimax_m3_vl_text", ig_hf_read_minimax_m3, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"ministral3", read_ministral3, {NULL}, NULL},
     {"mistral", read_mistral, {NULL}, NULL},
     {"mistral4", ig_hf_read_mistral4, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},

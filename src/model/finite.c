@@ -161,16 +161,17 @@ void ig_forward_check_heads(const forward *f) {
     int q = heads->n_heads * heads->head_dim, kv = heads->n_kv_heads * heads->head_dim;
     const ig_index_shape *index = &f->c->index;
     const ig_index_rows *own = &b->rows.index[0];
-    int n = f->step.is_shared ? 1 : f->m->weights.layers[f->layer].index.k.w ? MOST_PLACES : HEAD_PLACES;
+    const ig_indexer *w = &f->m->weights.layers[f->layer].index;
+    int n = f->step.is_shared ? 1 : !w->k.w ? HEAD_PLACES : w->weights.w ? MOST_PLACES : MOST_PLACES - 1;
     const ig_looked_at of[MOST_PLACES] = {
         rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
         rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),
         rows_of(f, b->rows.v.dev, 0, kv, IG_KV_MOST, "in the values of layer"),
         rows_of(f, own->q.dev, f->step.first_row, index->n_heads * index->dim, most_query,
                 "in the indexer's queries of layer"),
+        rows_of(f, b->rows.index_k.dev, 0, index->dim, IG_KV_MOST, "in the indexer's keys of layer"),
         rows_of(f, own->weights.dev, f->step.first_row, index->n_heads, most_query,
-                "in the indexer's weights of layer"),
-        rows_of(f, b->rows.index_k.dev, 0, index->dim, IG_KV_MOST, "in the indexer's keys of layer")};
+                "in the indexer's weights of layer")};
     check_batch(f, of, n);
 }
 

@@ -139,6 +139,8 @@ static void project(const forward *f, const ig_layer *w, const float *x) {
         ig_forward_multiply(f, of + n, from + n, 1, x, first);
     else
         ig_forward_multiply(f, of, from, n + 1, x, 0);
+    ig_forward_make_index_keys(f, &w->index, x);
+    ig_forward_make_index_queries(f, &w->index, x, x, first, false);
     if (w->attn_gate.w) ig_forward_multiply(f, &f->b->gate, (const ig_matrix *[]){&w->attn_gate}, 1, x, first);
     part_queries(f, first, true);
     ig_forward_place_queries(f, f->b->rows.q.dev, w, first);
@@ -308,6 +310,7 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
         ig_forward_make_latent_queries(f, w, x, f->n_dense, true);
     } else if (is_whole) {
         ig_forward_multiply(f, (float *[]){queries_of(f)}, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
+        ig_forward_make_index_queries(f, &w->index, x, x, f->n_dense, true);
         part_queries(f, f->n_dense, false);
         ig_forward_place_queries(f, q->dev, w, f->n_dense);
     }

@@ -4,11 +4,16 @@
  */
 #include "model/forward_parts.h"
 
-/* Norms of keys have an epsilon of their own, whatever a file states. */
-static const float key_eps = 1e-6f;
+/* Norms that are no RMS norms have an epsilon of their own, whatever a file states. */
+static const float mean_eps = 1e-6f;
 
-static void rotate(const forward *f, float *x, int n_heads, int first) {
-    x += (size_t)first * (size_t)(n_heads * f->c->index.dim);
+/* n_heads of each row from `first` on, normed and rotated. */
+static void place(const forward *f, float *x, const ig_norm_weights *norm, int n_heads, int first) {
+    int dim = f->c->index.dim, n = (f->n_rows - first) * n_heads;
+    bool is_rms = !norm->b;
+    x += (size_t)first * (size_t)(n_heads * dim);
+    if (norm->w)
+        f->dev->ops->norm(f->dev, x, x, norm->w, norm->b, 1, is_rms, is_rms ? f->c->inner_eps : mean_eps, n, dim);
     ig_forward_rotate_index(f, x, n_heads, first);
 }
 
@@ -16,8 +21,7 @@ void ig_forward_make_index_keys(const forward *f, const ig_indexer *w, const flo
     float *k = f->b->rows.index_k.dev;
     if (!w->k.w) return;
     ig_forward_multiply(f, &k, (const ig_matrix *[]){&w->k}, 1, x, 0);
-    f->dev->ops->norm(f->dev, k, k, w->k_norm.w, w->k_norm.b, 1, false, key_eps, f->n_rows, f->c->index.dim);
-    rotate(f, k, 1, 0);
+    place(f, k, &w->k_norm, 1, 0);
 }
 
 void ig_forward_make_index_queries(const forward *f, const ig_indexer *w, const float *from, const float *x, int first,
@@ -26,8 +30,8 @@ void ig_forward_make_index_queries(const forward *f, const ig_indexer *w, const 
     float *q = to->q.dev, *weights = to->weights.dev;
     if (!w->q.w) return;
     ig_forward_multiply(f, &q, (const ig_matrix *[]){&w->q}, 1, from, first);
-    ig_forward_multiply(f, &weights, (const ig_matrix *[]){&w->weights}, 1, x, first);
-    rotate(f, q, f->c->index.n_heads, first);
+    if (w->weights.w) ig_forward_multiply(f, &weights, (const ig_matrix *[]){&w->weights}, 1, x, first);
+    place(f, q, &(ig_norm_weights){.w = w->q_norm}, f->c->index.n_heads, first);
 }
 
 void ig_forward_bring_index(const forward *f, const ig_indexer *w, int first, bool are_guessed) {
@@ -35,6 +39,6 @@ void ig_forward_bring_index(const forward *f, const ig_indexer *w, int first, bo
     const ig_index_rows *rows = &f->b->rows.index[are_guessed];
     if (!w->q.w) return;
     ig_forward_bring(f, &rows->q, first, s->n_heads * s->dim);
-    ig_forward_bring(f, &rows->weights, first, s->n_heads);
+    if (w->weights.w) ig_forward_bring(f, &rows->weights, first, s->n_heads);
     if (!are_guessed) ig_forward_bring(f, &f->b->rows.index_k, 0, s->dim);
 }

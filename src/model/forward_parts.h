@@ -59,7 +59,8 @@ void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const f
 const float *ig_forward_make_values(const forward *f, const ig_layer *w);
 
 /* The layer's own keys to choose entries by, of all rows of its input x, and queries, or guesses of them, of the rows
- * from `first` on: of the latent of queries, with weights of x (forward_index.c). Nothing where it has none. */
+ * from `first` on: made of `from`, the latent of queries or x, with weights of x (forward_index.c). Nothing where it
+ * has none. */
 void ig_forward_make_index_keys(const forward *f, const ig_indexer *w, const float *x);
 void ig_forward_make_index_queries(const forward *f, const ig_indexer *w, const float *from, const float *x, int first,
                                    bool are_guessed);

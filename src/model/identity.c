@@ -54,6 +54,8 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (latent->kv_rank || c->n_expert_groups > 1) h = hash(h, latents, sizeof latents);
     const int64_t index[] = {c->index.n_heads, c->index.dim, c->index.n_chosen, c->is_index_adjacent};
     if (c->index.dim) h = hash(hash(h, index, sizeof index), c->index_layer, (size_t)c->n_layers * sizeof(uint16_t));
+    const int64_t blocks[] = {c->index.block, c->index.n_local};
+    if (c->index.block) h = hash(h, blocks, sizeof blocks);
     const ig_recurrence_shape *s = &c->recurrence;
     const int64_t recurrence[] = {s->n_key_heads, s->n_value_heads, s->key_dim,
                                   s->value_dim,   s->n_taps,        s->is_tiled + 2 * s->has_gate_pairs + 4 * s->kind};

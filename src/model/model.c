@@ -501,6 +501,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .n_index_heads = c->index.n_heads,
         .index_dim = c->index.dim,
         .n_index_chosen = c->index.n_chosen,
+        .index_block = c->index.block,
         .policy = ig_config_policy(c),
         .pooling = c->pooling,
         .ranks = m->weights.n_classes > 0,

@@ -49,6 +49,7 @@ static const ig_weight_names gguf_names = {
     .index_q = "blk.%d.indexer.attn_q_b",
     .index_k = "blk.%d.indexer.attn_k",
     .index_norm = "blk.%d.indexer.k_norm",
+    .index_q_norm = "blk.%d.indexer.q_norm",
     .index_weights = "blk.%d.indexer.proj",
     .qkv = "blk.%d.attn_qkv",
     .gate_up = "blk.%d.ffn_up",
@@ -337,6 +338,17 @@ static void name_minimax_m2(ig_weight_names *n) {
     n->router_bias = "layers.%d.block_sparse_moe.e_score_correction_bias";
 }
 
+static void name_minimax_m3(ig_weight_names *n) {
+    name_minimax_m2(n);
+    n->shared_gate = "layers.%d.block_sparse_moe.shared_experts.gate_proj";
+    n->shared_up = "layers.%d.block_sparse_moe.shared_experts.up_proj";
+    n->shared_down = "layers.%d.block_sparse_moe.shared_experts.down_proj";
+    n->index_q = "layers.%d.self_attn.index_q_proj";
+    n->index_k = "layers.%d.self_attn.index_k_proj";
+    n->index_q_norm = "layers.%d.self_attn.index_q_norm";
+    n->index_norm = "layers.%d.self_attn.index_k_norm";
+}
+
 static void name_opt(ig_weight_names *n) { *n = opt_names; }
 
 static const struct {
@@ -363,6 +375,7 @@ static const struct {
     {"lfm2_moe", name_lfm2},
     {"lfm3", name_lfm3},
     {"minimax_m2", name_minimax_m2},
+    {"minimax_m3_vl_text", name_minimax_m3},
     {"mixtral", name_mixtral},
     {"muse_glimmer_text", name_gemma3},
     {"nemotron_h", name_nemotron},
@@ -419,6 +432,10 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
         if (c->has_numbered_parts) out->ffn_norm = out->attn_norm;
         if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";
         if (c->recurrence.has_gate_pairs) out->beta = "blk.%d.ssm_ba";
+        if (c->index.block) {
+            out->index_q = "blk.%d.indexer.q_proj";
+            out->index_k = "blk.%d.indexer.k_proj";
+        }
         if (strcmp(c->architecture, "hy_v3") == 0) out->router_bias = "blk.%d.exp_probs_b";
         return;
     }

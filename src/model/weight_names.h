@@ -23,8 +23,8 @@ typedef struct ig_weight_names {
     /* Of latents: of queries, and what makes queries of them; of keys and values, and what makes keys and values of
      * them, in a matrix for each or in one. */
     const char *q_in, *q_in_norm, *q_up, *latent, *latent_norm, *keys_up, *values_up, *keys_values_up;
-    const char *index_q, *index_k, *index_norm, *index_weights; /* of what they are chosen by */
-    const char *activation;                                     /* what numbers of it begin with */
+    const char *index_q, *index_k, *index_norm, *index_weights, *index_q_norm; /* of what entries are chosen by */
+    const char *activation;                                                    /* what numbers of it begin with */
     const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
     /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
     const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;

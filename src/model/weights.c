@@ -51,10 +51,15 @@ static void bind_index(ig_binder *b, ig_indexer *x, int i) {
     const ig_config *c = b->c;
     const ig_index_shape *s = &c->index;
     const ig_weight_names *n = &b->names;
-    x->q = ig_bind_plain(b, ig_bind_name(b, n->index_q, i, ".weight").text, s->n_heads * s->dim, c->latent.q_rank);
-    x->weights = ig_bind_plain(b, ig_bind_name(b, n->index_weights, i, ".weight").text, s->n_heads, c->d_model);
+    int q_in = s->block ? c->d_model : c->latent.q_rank;
+    x->q = ig_bind_plain(b, ig_bind_name(b, n->index_q, i, ".weight").text, s->n_heads * s->dim, q_in);
     x->k = ig_bind_plain(b, ig_bind_name(b, n->index_k, i, ".weight").text, s->dim, c->d_model);
-    x->k_norm.w = ig_bind_part_vector(b, n->index_norm, i, ".weight", s->dim, true);
+    x->k_norm.w = ig_bind_scale(b, n->index_norm, i, s->dim, 1);
+    if (s->block) {
+        x->q_norm = ig_bind_scale(b, n->index_q_norm, i, s->dim, 1);
+        return;
+    }
+    x->weights = ig_bind_plain(b, ig_bind_name(b, n->index_weights, i, ".weight").text, s->n_heads, c->d_model);
     x->k_norm.b = ig_bind_part_vector(b, n->index_norm, i, ".bias", s->dim, true);
 }
 

@@ -28,10 +28,11 @@ typedef struct ig_latent {
 
 /* What a layer has of its own to choose entries by (ig_index_shape); absent in other layers. */
 typedef struct ig_indexer {
-    ig_matrix q;       /* [n_heads dim][q_rank] queries, of the latent of queries */
-    ig_matrix weights; /* [n_heads][d_model] of these */
+    ig_matrix q;       /* [n_heads dim][q_rank] queries, of the latent of queries; with blocks [...][d_model], normed */
+    ig_matrix weights; /* [n_heads][d_model] of these; absent with blocks */
     ig_matrix k;       /* [dim][d_model] its keys, normed */
-    ig_norm_weights k_norm;
+    const float *q_norm;    /* [dim] of each query; NULL: they have none */
+    ig_norm_weights k_norm; /* [dim]; with blocks an RMS norm */
 } ig_indexer;
 
 /* gate is absent where the activation takes none: up = fc1, down = fc2. */

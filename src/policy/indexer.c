@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `indexer`: what the model itself brings along to choose entries by (DeepSeek Sparse Attention, ig_index_shape). It is
- * part of how such a model was trained, so that prompts choose likewise, token by token: their keys and values are
- * others than under a policy whose prompts use everything.
+ * `indexer`: what the model itself brings along to choose entries by (ig_index_shape). It is part of how such a model
+ * was trained, so that prompts choose likewise, token by token: their keys and values are others than under a policy
+ * whose prompts use everything.
  *
  * The model's own keys are kept as 16-bit floats. A score's scale means nothing, since only the order counts. Layers
- * without keys of their own use what the layer before has chosen; a guess for such a one is chosen again.
+ * without keys of their own use what the layer before has chosen (DeepSeek Sparse Attention in GLM-5), and a guess for
+ * such a one is chosen again; or they use everything (MiniMax M3).
  */
 #include <string.h>
 
@@ -21,10 +22,16 @@ typedef struct indexer_policy {
 
 static size_t unit_bytes(const ig_policy_shape *s) { return IG_UNIT_SLOTS * (size_t)s->index.dim * sizeof(uint16_t); }
 
+/* Entries that are chosen together, and how many such blocks n entries are. */
+static int block_of(const ig_policy *p) { return ig_max_int(p->shape.index.block, 1); }
+
+static int count_blocks(const ig_policy *p, int n) { return (n + block_of(p) - 1) / block_of(p); }
+
 static int most(const ig_policy *p, int n) {
     const ig_cache_options *o = &p->options;
-    if (o->budget_entries || o->budget > 0) return ig_policy_budget(p, n);
-    return ig_min_int(n, p->shape.index.n_chosen);
+    int count = o->budget_entries || o->budget > 0 ? ig_policy_budget(p, n) : p->shape.index.n_chosen;
+    int n_blocks = ig_max_int(count_blocks(p, count), p->shape.index.n_local);
+    return ig_min_int(n, n_blocks * block_of(p));
 }
 
 static bool indexer_takes_all(const ig_policy *p, int n) { return most(p, n) >= n; }
@@ -42,12 +49,11 @@ static ig_status indexer_open(ig_policy *base, ig_error *err) {
 
 static void indexer_close(ig_policy *base) { ig_unit_table_close(&((indexer_policy *)base)->keys); }
 
-static void indexer_append(ig_policy *base, int layer, int slot, const uint16_t *key) {
+static void indexer_append(ig_policy *base, int layer, int head, int slot, const uint16_t *share) {
     const indexer_policy *p = (indexer_policy *)base;
-    size_t dim = (size_t)base->shape.index.dim;
-    if (base->shape.index_layer[layer] != layer) return;
+    size_t dim = (size_t)base->shape.index.dim, n = dim / (size_t)base->shape.n_kv_heads;
     uint16_t *unit = ig_unit_table_edit(&p->keys, ig_policy_head(base, layer, 0), slot / IG_UNIT_SLOTS);
-    memcpy(unit + (size_t)(slot % IG_UNIT_SLOTS) * dim, key, dim * sizeof *key);
+    memcpy(unit + (size_t)(slot % IG_UNIT_SLOTS) * dim + (size_t)head * n, share, n * sizeof *share);
 }
 
 /* out[i] = the scores of n keys, added up over the queries. */
@@ -58,11 +64,12 @@ static void add_scores(float *out, float scores[][TILE], const float *weights, i
     memcpy(out, sum, (size_t)n * sizeof *out);
 }
 
-/* The scores of a part of the slots. */
+/* The scores of a part of the slots. With blocks the list has a query of its own. */
 static void indexer_score(ig_policy *base, ig_choosing *x, int part) {
     const indexer_policy *p = (indexer_policy *)base;
     const ig_index_shape *s = &base->shape.index;
     float *out = x->scratch, scores[IG_INDEX_HEADS][TILE] = {{0}};
+    const float *q = x->index_q + (s->block ? (size_t)x->list * (size_t)s->dim : 0);
     if (indexer_takes_all(base, x->e.n)) return;
     size_t head = ig_policy_head(base, base->shape.index_layer[x->layer], 0);
     int begin = part * IG_POLICY_PART, end = x->e.n;
@@ -74,21 +81,50 @@ static void indexer_score(ig_policy *base, ig_choosing *x, int part) {
             const uint16_t *unit = ig_unit_table_at(&p->keys, head, (first + i) / IG_UNIT_SLOTS);
             keys[i] = unit + (size_t)((first + i) % IG_UNIT_SLOTS) * (size_t)s->dim;
         }
-        base->shape.kernels->attn_scores(scores[0], TILE, x->index_q, s->n_heads, s->dim, 1, keys, n);
-        add_scores(out + first, scores, x->index_weights, s->n_heads, n);
+        base->shape.kernels->attn_scores(scores[0], TILE, q, s->block ? 1 : s->n_heads, s->dim, 1, keys, n);
+        if (s->block)
+            memcpy(out + first, scores[0], (size_t)n * sizeof *out);
+        else
+            add_scores(out + first, scores, x->index_weights, s->n_heads, n);
     }
+}
+
+/* A block's score is its best entry's; they take the place of those of the first entries. */
+static void pool(float *scores, int n, int block) {
+    for (int first = 0, b = 0; first < n; first += block, b++) {
+        float best = scores[first];
+        for (int i = first + 1; i < n && i < first + block; i++) best = scores[i] > best ? scores[i] : best;
+        scores[b] = best;
+    }
+}
+
+/* n_blocks numbers of blocks become those of their entries, of n in all; returns how many. The last ones come first,
+ * since there is more of what is written than of what is read. */
+static int spread(int32_t *index, int n_blocks, int block, int n) {
+    int end = (n_blocks - 1) * block + ig_min_int(n - index[n_blocks - 1] * block, block);
+    for (int b = n_blocks - 1, at = end; b >= 0; b--) {
+        int first = index[b] * block, size = ig_min_int(n - first, block);
+        at -= size;
+        for (int i = size - 1; i >= 0; i--) index[at + i] = first + i;
+    }
+    return end;
 }
 
 /* Those with the best scores, which become weights that are not negative. */
 static void indexer_choose(ig_policy *base, ig_choosing *x, int part) {
-    float *scores = x->scratch, least = scores[0];
-    ig_pick_rule best = {.count = most(base, x->e.n), .mass = 1};
+    float *scores = x->scratch;
+    int block = block_of(base), n = count_blocks(base, x->e.n);
+    ig_pick_rule best = {
+        .n_recent = base->shape.index.n_local, .count = count_blocks(base, most(base, x->e.n)), .mass = 1};
     (void)part;
     x->n = x->e.n;
-    if (best.count >= x->n) return;
-    for (int i = 1; i < x->e.n; i++) least = scores[i] < least ? scores[i] : least;
-    for (int i = 0; i < x->e.n; i++) scores[i] -= least;
-    x->n = ig_pick(base->shape.kernels, x->index, scores, x->e.n, &best);
+    if (best.count >= n) return;
+    if (block > 1) pool(scores, x->e.n, block);
+    float least = scores[0];
+    for (int i = 1; i < n; i++) least = scores[i] < least ? scores[i] : least;
+    for (int i = 0; i < n; i++) scores[i] -= least;
+    x->n = ig_pick(base->shape.kernels, x->index, scores, n, &best);
+    if (block > 1) x->n = spread(x->index, x->n, block, x->e.n);
 }
 
 static size_t indexer_scratch_bytes(const ig_policy_shape *s) { return (size_t)s->n_ctx * sizeof(float); }
@@ -100,7 +136,7 @@ static int indexer_tables(const ig_policy *p, const ig_unit_table *tables[IG_POL
 
 const ig_policy_ops ig_policy_indexer = {
     .name = "indexer",
-    .help = "what the model itself brings along to choose entries by (DeepSeek Sparse Attention)",
+    .help = "what the model itself brings along to choose entries by (DeepSeek-V3.2, GLM-5, MiniMax M3)",
     .goes_by_index = true,
     .chooses_in_prompts = true,
     .ignores_window = true,

@@ -91,7 +91,8 @@ int ig_policy_sparse_layers(const ig_policy_shape *s, const ig_cache_options *o)
 }
 
 bool ig_policy_is_dense(const ig_policy *p, int layer) {
-    return p->ops->uses_everything || ig_policy_layer_is_dense(&p->shape, &p->options, layer);
+    return p->ops->uses_everything || ig_policy_lacks_index(p, layer) ||
+           ig_policy_layer_is_dense(&p->shape, &p->options, layer);
 }
 
 bool ig_policy_has_rest(const ig_policy *p) {

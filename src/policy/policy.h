@@ -27,8 +27,7 @@ typedef struct ig_policy_shape {
     ig_head_shape local; /* heads of layers that have one, which never select, if they are others (ig_layer_heads) */
     const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none; borrowed */
     ig_index_shape index;            /* of models that bring along what to choose by */
-    const uint16_t *index_layer;     /* [n_layers] the layer by whose keys and queries of that sort a layer chooses;
-                                        borrowed */
+    const uint16_t *index_layer;     /* [n_layers] as in ig_layer_heads; borrowed */
     const ig_kernels *kernels;
     ig_device *device;            /* of the model; outlives the policy; NULL: none */
     const ig_sketch_file *sketch; /* maps of this model's shape, or NULL; borrowed */
@@ -50,7 +49,8 @@ typedef struct ig_choosing {
     int layer, list;
     const float *q;                       /* [group][head_dim] of a KV head, or [head_dim] of a query head */
     const float *dev_q, *dev_k;           /* the same, and the key of the step's own entry, where the device has them */
-    const float *index_q, *index_weights; /* [index.n_heads][index.dim], [index.n_heads] (goes_by_index) */
+    const float *index_q, *index_weights; /* [index.n_heads][index.dim], [index.n_heads] (goes_by_index), the latter
+                                             without blocks */
     ig_entries e;                         /* to choose from */
     int32_t *index; /* [e.n] gets the slots of those that the queries should attend to, in order of position, unless all
                        are chosen */
@@ -122,8 +122,9 @@ typedef struct ig_policy_ops {
      * dropped entries slots are tokens, and later tokens, if there were any, are gone. Tokens of one head come in
      * order; heads may come from several threads. Optional. */
     void (*append)(ig_policy *p, int layer, int head, int slot, const uint16_t *key, const uint16_t *value);
-    /* The same of the model's own key to choose the slot by, [index.dim]. Optional. */
-    void (*append_index)(ig_policy *p, int layer, int slot, const uint16_t *key);
+    /* The same of the model's own key to choose the slot by, of a layer that has some: the head's share of it,
+     * [index.dim / n_kv_heads]. Optional. */
+    void (*append_index)(ig_policy *p, int layer, int head, int slot, const uint16_t *share);
     /* A prompt's queries at a layer that is not dense, post-RoPE: query head `head`'s of n tokens from position `first`
      * on, `stride` floats apart, before the keys of these tokens are appended. Heads may come from several threads.
      * Optional. */
@@ -220,9 +221,13 @@ bool ig_policy_is_dense(const ig_policy *p, int layer);
 static inline bool ig_policy_takes_all(const ig_policy *p, int n) {
     return p->ops->uses_everything || (p->ops->takes_all && p->ops->takes_all(p, n));
 }
+/* Whether the policy goes by what the model brings along, and that is nothing for this layer. */
+static inline bool ig_policy_lacks_index(const ig_policy *p, int layer) {
+    return p->ops->goes_by_index && p->shape.index_layer[layer] == IG_NO_INDEX;
+}
 /* Whether a layer uses what the one before it has chosen. */
 static inline bool ig_policy_keeps_choice(const ig_policy *p, int layer) {
-    return p->ops->goes_by_index && p->shape.index_layer[layer] != layer;
+    return p->ops->goes_by_index && p->shape.index_layer[layer] < layer;
 }
 /* Whether any of its stages estimates what a list leaves out. */
 bool ig_policy_has_rest(const ig_policy *p);

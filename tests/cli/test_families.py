@@ -155,5 +155,7 @@ def test_indexers(program):
     assert b"Indexer       12 heads of 24 choose 80 entries of a layer\n" in program("inspect", model)[1]
     code, out, err = program("bench", "-m", model, "-p", "0", "-n", "4", "-d", "200", "-r", "1")
     assert code == 0 and b"| indexer " in out and b"| infinigen " not in out
+    blocks = program("inspect", os.path.join(TINY_MODELS, "minimax-m3"))[1]
+    assert b"Indexer       2 heads of 32 choose 5 blocks of 8 entries of each KV head\n" in blocks
     code, out, err = program("inspect", LLAMA, "-c", "512", "--kv-policy", "indexer")
     assert code == 1 and b"brings no indexer along" in err and b"index_" not in program("inspect", LLAMA)[1]

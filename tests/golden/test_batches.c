@@ -185,6 +185,7 @@ int main(void) {
         ALONE("layers that share keys", "tests/golden/models/gemma4-e"),
         ALONE("latents", "tests/golden/models/glm4-lite"),
         ALONE("an indexer", "tests/golden/models/glm-dsa"),
+        ALONE("an indexer of blocks", "tests/golden/models/minimax-m3"),
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_llama_short, close_tiny),
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),

@@ -29,6 +29,13 @@ static int open_indexed(void **state) {
     return 0;
 }
 
+/* Budgets are rounded up to blocks where there are any. */
+static bool has_blocks(void) {
+    ig_model_info info;
+    ig_model_get_info(model, &info);
+    return info.index_block > 0;
+}
+
 static ig_session_options own_options(const char *type, int budget) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = N_CTX;
@@ -115,15 +122,16 @@ static void tokens_of_prompts_choose(void **state) {
     print_message("%g from what steps give, %g from full\n", near, far);
     assert_true(near < far / 4);
     ig_session_stats st = stats(stepped);
-    assert_true(st.n_decoded == 40 && fabs(st.selected_share - 20.0 / (N_PROMPT - 19.5)) < 0.01);
+    assert_true(st.n_decoded == 40 &&
+                fabs(st.selected_share - 20.0 / (N_PROMPT - 19.5)) < (has_blocks() ? 0.05 : 0.01));
     ig_session_close(whole);
     ig_session_close(stepped);
     ig_session_close(all);
 
     o.cache.budget_entries = full.cache.budget_entries = 0; /* the model's own, more than there are */
     ig_session *few = open_session(&o), *everything = open_session(&full);
-    put(few, ids, 80);
-    put(everything, ids, 80);
+    put(few, ids, has_blocks() ? 40 : 80);
+    put(everything, ids, has_blocks() ? 40 : 80);
     same(few, everything);
     ig_session_close(few);
     ig_session_close(everything);
@@ -262,14 +270,12 @@ int main(void) {
 #define MODEL(test, name) \
     { name ": " #test, test, open_indexed, close_tiny, "tests/golden/models/" name }
     const struct CMUnitTest tests[] = {
-        MODEL(cut_anywhere, "deepseek32"),
-        MODEL(cut_anywhere, "glm-dsa"),
-        MODEL(tokens_of_prompts_choose, "deepseek32"),
-        MODEL(tokens_of_prompts_choose, "glm-dsa"),
-        MODEL(it_sees_prompts, "glm-dsa"),
-        MODEL(prompts_are_shared, "deepseek32"),
-        MODEL(prompts_are_shared, "glm-dsa"),
-        MODEL(a_prompt_fails_alone, "glm-dsa"),
+        MODEL(cut_anywhere, "deepseek32"),          MODEL(cut_anywhere, "glm-dsa"),
+        MODEL(cut_anywhere, "minimax-m3"),          MODEL(tokens_of_prompts_choose, "deepseek32"),
+        MODEL(tokens_of_prompts_choose, "glm-dsa"), MODEL(tokens_of_prompts_choose, "minimax-m3"),
+        MODEL(it_sees_prompts, "glm-dsa"),          MODEL(it_sees_prompts, "minimax-m3"),
+        MODEL(prompts_are_shared, "deepseek32"),    MODEL(prompts_are_shared, "glm-dsa"),
+        MODEL(prompts_are_shared, "minimax-m3"),    MODEL(a_prompt_fails_alone, "glm-dsa"),
         MODEL(others_refuse, "deepseek3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

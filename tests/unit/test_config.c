@@ -561,12 +561,46 @@ static void reads_indexers(void **state) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
 }
 
+/* Blocks that are chosen, in layers of either list, with names of published files and with others. */
+static void reads_blocks(void **state) {
+    (void)state;
+#define M3(more)                                                                                                \
+    "{\"model_type\":\"minimax_m3_vl\",\"text_config\":{\"model_type\":\"minimax_m3_vl_text\",\"num_key_value_" \
+    "heads\":2,\""                                                                                              \
+    "num_local_experts\":16," LLAMA "," more "}}"
+#define SPARSE(more)                                                                                                   \
+    M3("\"moe_layer_freq\":[0,1,1],\"sparse_attention_config\":{\"sparse_num_index_heads\":2,\"sparse_index_dim\":64," \
+       "\"sparse_attention_freq\":[0,0,1]," more)
+    ig_config c = from_json(SPARSE("\"sparse_block_size\":32,\"sparse_topk_blocks\":7,\"sparse_local_block\":2}"));
+    assert_true(c.index.n_heads == 2 && c.index.dim == 64 && c.index.block == 32 && c.index.n_chosen == 7 * 32);
+    assert_true(c.index.n_local == 2 && c.index_layer[0] == IG_NO_INDEX && c.index_layer[2] == 2);
+    assert_true(c.index_layer[1] == IG_NO_INDEX && c.n_plain_layers == 1 && c.d_ff_plain == 12288 && c.n_rot == 64);
+    assert_true(c.d_ff_shared == 3072 && c.expert_scale == 2 && c.norm_offset == 1 && c.activation == IG_SWIGLU_OAI);
+    c = from_json(
+        M3("\"index_n_heads\":2,\"layer_types\":[\"full_attention\",\"minimax_m3_sparse\",\"full_attention\"],"
+           "\"mlp_layer_types\":[\"dense\",\"dense\",\"sparse\"]"));
+    assert_true(c.index.dim == 128 && c.index.block == 128 && c.index.n_chosen == 2048 && c.index.n_local == 1);
+    assert_true(c.index_layer[1] == 1 && c.index_layer[2] == IG_NO_INDEX && c.n_plain_layers == 2);
+    static const char *const refused[][2] = {
+        {SPARSE("\"sparse_block_size\":0}"), "sparse_block_size"},
+        {SPARSE("\"sparse_block_size\":4096,\"sparse_topk_blocks\":100000}"), "sparse_topk_blocks"},
+        {M3("\"index_n_heads\":4"), "KV heads"},
+        {M3("\"index_n_heads\":2,\"index_head_dim\":72"), "KV heads"},
+        {M3("\"index_n_heads\":2,\"layer_types\":[\"full_attention\"]"), "layer_types"},
+        {M3("\"index_n_heads\":2,\"layer_types\":[\"full_attention\",\"x\",\"full_attention\"]"), "layer_types"},
+        {M3("\"index_n_heads\":2,\"moe_layer_freq\":[1,0,1]"), "moe_layer_freq"},
+        {M3("\"index_n_heads\":2,\"swiglu_limit\":8"), "swiglu_limit"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_llama),      cmocka_unit_test(reads_rope),    cmocka_unit_test(reads_yarn),
         cmocka_unit_test(reads_windows),    cmocka_unit_test(reads_qwen3),   cmocka_unit_test(reads_opt),
         cmocka_unit_test(reads_their_own),  cmocka_unit_test(reads_experts), cmocka_unit_test(reads_others),
         cmocka_unit_test(reads_text_parts), cmocka_unit_test(reads_gemma4),  cmocka_unit_test(reads_indexers),
+        cmocka_unit_test(reads_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

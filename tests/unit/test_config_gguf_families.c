@@ -326,6 +326,27 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "minimax-m2.expert_gating_func", 1);
     refuses_tiny(&t, "minimax-m2.expert_gating_func");
 
+    t = tiny_as("minimax-m3");
+    tiny_u32(&t, "minimax-m3.block_count", 3);
+    tiny_u32(&t, "minimax-m3.leading_dense_block_count", 1);
+    tiny_u32(&t, "minimax-m3.expert_count", 4);
+    tiny_u32(&t, "minimax-m3.expert_used_count", 2);
+    tiny_u32(&t, "minimax-m3.expert_gating_func", 2);
+    tiny_u32(&t, "minimax-m3.expert_shared_count", 1);
+    tiny_u32(&t, "minimax-m3.expert_feed_forward_length", 24);
+    tiny_u32(&t, "minimax-m3.attention.indexer.head_count", 2);
+    tiny_u32(&t, "minimax-m3.attention.indexer.key_length", 64);
+    tiny_u32(&t, "minimax-m3.attention.indexer.top_k", 5);
+    refuses_tiny(&t, "indexer.block_size");
+    tiny_u32(&t, "minimax-m3.attention.indexer.block_size", 16);
+    tiny_u32(&t, "minimax-m3.attention.indexer.local_blocks", 1);
+    c = from_tiny(&t);
+    assert_true(c.index.block == 16 && c.index.n_chosen == 80 && c.index.n_local == 1 && c.index.n_heads == 2);
+    assert_true(c.index_layer[0] == IG_NO_INDEX && c.index_layer[1] == 1 && c.d_ff_shared == 24);
+    assert_true(c.activation == IG_SWIGLU_OAI && c.head_norm == IG_HEAD_NORM_EACH && c.norm_offset == 0);
+    tiny_u32(&t, "minimax-m3.attention.indexer.head_count", 3);
+    refuses_tiny(&t, "KV heads");
+
     t = tiny_as("ernie4_5-moe");
     tiny_u32(&t, "ernie4_5-moe.block_count", 3);
     tiny_u32(&t, "ernie4_5-moe.expert_count", 4);
