@@ -25,7 +25,7 @@ nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 13
 and models with indexers, whose tokens choose entries (deepseek32 is of 1102, glm-dsa of 1037, minimax-m3 of 1045).
 cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200.
 """
-import json, os, shutil, sys
+import json, os, re, shutil, sys
 import gguf
 import numpy as np
 import torch
@@ -61,7 +61,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Qwen3NextConfig, Qwen3NextForCausalLM,
                           DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, DeepseekV32Config, DeepseekV32ForCausalLM,
                           GlmMoeDsaConfig, GlmMoeDsaForCausalLM, MiniMaxM3VLConfig, MiniMaxM3VLTextConfig,
-                          MiniMaxM3SparseForConditionalGeneration,
+                          MiniMaxM3SparseForConditionalGeneration, KimiLinearConfig, KimiLinearForCausalLM,
                           Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, Lfm3Config, Lfm3ForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
                           MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM)
 
@@ -512,6 +512,20 @@ def build(name):
                           num_key_value_heads=4, qk_nope_head_dim=24, qk_rope_head_dim=8, kv_lora_rank=32, q_lora_rank=40, v_head_dim=16, initializer_range=0.02, tie_word_embeddings=False,
                           max_position_embeddings=256, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
         return YoutuForCausalLM(cfg), torch.bfloat16
+    if name == "kimi-linear":     # states whose rows decay by themselves, and latents that do not rotate
+        cfg = KimiLinearConfig(**common, hidden_size=64, intermediate_size=96, moe_intermediate_size=32,
+                               num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4,
+                               num_local_experts=8, num_experts_per_tok=2, n_shared_experts=1, kv_lora_rank=32,
+                               qk_rope_head_dim=8, qk_nope_head_dim=24, v_head_dim=16, linear_head_dim=16,
+                               linear_num_heads=4, linear_conv_kernel_dim=4, max_position_embeddings=2560,
+                               layer_types=2 * ["linear_attention", "full_attention"])
+        model = KimiLinearForCausalLM(cfg)
+        for part, x in list(model.named_parameters()) + list(model.named_buffers()):
+            if part.endswith("e_score_correction_bias"):
+                torch.nn.init.normal_(x, std=0.1)
+            elif part.endswith("mlp.gate.weight"):
+                x.data.mul_(2.0)
+        return model, torch.bfloat16
     if name == "minimax-m3":      # an indexer that chooses blocks, from the second layer on
         own = MiniMaxM3VLTextConfig(**common, hidden_size=64, intermediate_size=32, dense_intermediate_size=96,
                                     shared_intermediate_size=32, num_hidden_layers=4, num_attention_heads=8,
@@ -874,6 +888,14 @@ def write_quantised(folder, name):
     return exact
 
 
+def published_mlp_names(path):
+    """Layers without experts have their matrices elsewhere than the others, which transformers does not write."""
+    from safetensors.torch import load_file, save_file
+    tensors = {re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", name): x
+               for name, x in load_file(path).items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
 def published_rope_keys(path):
     """Write RoPE settings as the published models do: rope_theta and rope_scaling.
 
@@ -931,7 +953,7 @@ def main(out, first_seed=1000, only=()):
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
              *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder", "deepseek32", "glm-dsa",
-             "minimax-m3"]
+             "minimax-m3", "kimi-linear"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -958,6 +980,8 @@ def main(out, first_seed=1000, only=()):
         folder = os.path.join(out, name)
         os.makedirs(os.path.join(folder, "golden"), exist_ok=True)
         model.to(dtype).save_pretrained(folder, safe_serialization=True)
+        if name == "kimi-linear":
+            published_mlp_names(os.path.join(folder, "model.safetensors"))
         exact = write_quantised(folder, name) if name in QUANTISED else folder
         model = type(model).from_pretrained(exact, dtype=torch.float32,
                                             attn_implementation="eager").eval()

@@ -92,6 +92,20 @@ static void scale_to(float *to, const float *x, int n, float length) {
     for (int i = 0; i < n; i++) to[i] = x[i] * scale;
 }
 
+/* What a token leaves of each row of a value head's state; returns the number that says how much of all of them, if
+ * there is one. */
+static float forget(const recurrence_job *j, float *decay, size_t gate, size_t head) {
+    int n = ig_recurrence_decays(j->s);
+    const float *alpha = j->alpha + gate * (size_t)n, *bias = j->w->decay_bias + head * (size_t)n;
+    if (n > 1) {
+        j->k->forget(decay, alpha, bias, j->w->decay[head], n);
+        return 0;
+    }
+    float share = ig_softplus(*alpha + *bias), left = expf(j->w->decay[head] * share);
+    for (int i = 0; i < j->s->key_dim; i++) decay[i] = left;
+    return share;
+}
+
 /* A value head goes on by one token, of row `row`: its state is at `from`, and goes to `state`. */
 static void change_state(const recurrence_job *j, float *state, const float *from, int row, int head) {
     const ig_recurrence_shape *s = j->s;
@@ -100,13 +114,13 @@ static void change_state(const recurrence_job *j, float *state, const float *fro
            keys = (size_t)ig_recurrence_key_head(s, head) * (size_t)s->key_dim;
     const float *x = j->x + r * ig_recurrence_channels(s), *v = x + at.value + h * n;
     float *out = j->out + (r * (size_t)s->n_value_heads + h) * n;
-    float share = ig_softplus(j->alpha[gate] + j->w->decay_bias[h]), decay = expf(j->w->decay[h] * share);
+    float q[IG_RECURRENCE_DIMS], k[IG_RECURRENCE_DIMS], decay[IG_RECURRENCE_DIMS];
+    float share = forget(j, decay, gate, h);
     if (s->kind == IG_MAMBA_2) {
-        j->k->state_space(out, state, from, x + at.query + keys, x + at.key + keys, v, decay, share, j->w->skip[h],
+        j->k->state_space(out, state, from, x + at.query + keys, x + at.key + keys, v, *decay, share, j->w->skip[h],
                           s->key_dim, s->value_dim);
         return;
     }
-    float q[IG_RECURRENCE_DIMS], k[IG_RECURRENCE_DIMS];
     scale_to(q, x + at.query + keys, s->key_dim, 1 / sqrtf((float)s->key_dim));
     scale_to(k, x + at.key + keys, s->key_dim, 1);
     j->k->delta_rule(out, state, from, q, k, v, decay, ig_sigmoid(j->beta[gate]), s->key_dim, s->value_dim);

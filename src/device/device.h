@@ -286,8 +286,9 @@ static inline size_t ig_scan_floats(int group, int head_dim, int n) {
 }
 
 typedef enum ig_recurrence_kind {
-    IG_GATED_DELTA_NET,   /* Yang and others, 2024, arXiv 2412.06464; Qwen3.5 */
-    IG_MAMBA_2,           /* Dao and Gu, 2024, arXiv 2405.21060; Granite 4 */
+    IG_GATED_DELTA_NET, /* Yang and others, 2024, arXiv 2412.06464; Qwen3.5 */
+    IG_KIMI_DELTA,      /* the same where each row of a state decays by itself (Kimi Linear, 2025, arXiv 2510.26692) */
+    IG_MAMBA_2,         /* Dao and Gu, 2024, arXiv 2405.21060; Granite 4 */
     IG_SHORT_CONVOLUTION, /* gated, without states of heads: all channels are values (LFM2) */
 } ig_recurrence_kind;
 
@@ -308,6 +309,11 @@ enum { IG_RECURRENCE_DIMS = 256, IG_RECURRENCE_TAPS = 8, IG_RECURRENCE_KEPT = 4 
 /* Channels: queries, keys and values of a token, one behind the other; of Mamba 2 the other way round. */
 static inline size_t ig_recurrence_channels(const ig_recurrence_shape *s) {
     return 2 * (size_t)s->n_key_heads * (size_t)s->key_dim + (size_t)s->n_value_heads * (size_t)s->value_dim;
+}
+
+/* Numbers of a value head that say how much of its state a token forgets: one, or one for each row. */
+static inline int ig_recurrence_decays(const ig_recurrence_shape *s) {
+    return s->kind == IG_KIMI_DELTA ? s->key_dim : 1;
 }
 
 /* Where they begin. */
@@ -333,7 +339,7 @@ static inline size_t ig_recurrence_floats(const ig_recurrence_shape *s) {
            (size_t)s->n_value_heads * (size_t)s->key_dim * (size_t)s->value_dim;
 }
 
-/* Where the numbers of a row's value head lie in alpha and in beta. */
+/* Where the numbers of a row's value head lie in beta, and in alpha in units of ig_recurrence_decays(). */
 static inline size_t ig_recurrence_gate(const ig_recurrence_shape *s, size_t row, int head) {
     int group = s->n_value_heads / s->n_key_heads, others = s->has_gate_pairs ? head / group * group : 0;
     return row * (size_t)(s->has_gate_pairs ? 2 * s->n_value_heads : s->n_value_heads) + (size_t)(head + others);
@@ -354,7 +360,7 @@ typedef struct ig_recurrence_weights {
     const float *taps;       /* [n_taps][channels] the last one is of the token itself */
     const float *taps_bias;  /* [channels] or NULL: none */
     const float *decay;      /* [n_value_heads] below 0: the rate of what a token forgets of the state */
-    const float *decay_bias; /* [n_value_heads] of the numbers that say how much of that */
+    const float *decay_bias; /* [n_value_heads][ig_recurrence_decays()] of the numbers that say how much of that */
     const float *skip;       /* [n_value_heads] Mamba 2: the share of the values in what is read */
 } ig_recurrence_weights;
 
@@ -528,8 +534,9 @@ typedef struct ig_device_ops {
                      const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);
     /* out[r][n_value_heads][value_dim]: what the rows' tokens read from the state S after they have changed it. With
      * queries, keys and values q, k, v of x [rows][channels], and numbers a, b of each value head, alpha and beta
-     * [rows][n_value_heads]: t = softplus(a + decay_bias), S = e^(decay t) S; then
-     * Gated DeltaNet: q, k at length 1, S += k (sigmoid(b) (v - k S)), out = q S / sqrt(key_dim);
+     * [rows][n_value_heads]: t = softplus(a + decay_bias), S = e^(decay t) S; or where they have more, alpha
+     * [rows][n_value_heads][ig_recurrence_decays()], that with each row of S; then
+     * Gated DeltaNet, Kimi Delta: q, k at length 1, S += k (sigmoid(b) (v - k S)), out = q S / sqrt(key_dim);
      * Mamba 2 (beta is NULL): S += k (t v), out = q S + skip v. */
     void (*recur)(ig_device *d, float *out, const float *x, const float *beta, const float *alpha,
                   const ig_recurrence_shape *s, const ig_recurrence_weights *w, const ig_recurrence *jobs, int n_jobs);

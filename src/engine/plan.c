@@ -281,7 +281,8 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
                                   .index_layer = c->index_layer,
                                   .kernels = ig_kernels_get(m->ctx->level),
                                   .device = m->ctx->device};
-    if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
+    if (c->rope == IG_ROPE_NONE && !c->latent.kv_rank && !m->weights.layers[0].q_norm)
+        p->policy.n_query_in = c->d_model;
 }
 
 static ig_status check_scales(const float *scales, const ig_model *m, ig_error *err) {

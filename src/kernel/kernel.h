@@ -174,11 +174,14 @@ typedef struct ig_kernels {
      * are left out, and bias may be NULL. The same at every level. */
     void (*convolve)(float *out, const float *const *x, const float *w, const float *bias, size_t stride, int n_taps,
                      int n);
+    /* left[i] = e^(rate softplus(x[i] + bias[i])), rate <= 0, its logarithm to 3e-7 (1 + itself) or above -87; NaN
+     * where the sum is not finite. n a multiple of 16. The same at every level. */
+    void (*forget)(float *left, const float *x, const float *bias, float rate, int n);
     /* A token and a state S [n_keys][n], n a multiple of 16, which is at `from` (perhaps the same) and goes to `state`:
-     * S = decay * S, then S += k (beta (v - k S)), out = q S. The same at every level. */
+     * row i of S *= decay[i], then S += k (beta (v - k S)), out = q S. The same at every level. */
     void (*delta_rule)(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
-                       float decay, float beta, int n_keys, int n);
-    /* Likewise S = decay S + k (share v), out = q S + skip v. */
+                       const float *decay, float beta, int n_keys, int n);
+    /* Likewise S = decay S + k (share v), out = q S + skip v, with one decay for all rows. */
     void (*state_space)(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
                         float decay, float share, float skip, int n_keys, int n);
     /* Rotates one head in place. cs = n_rot/2 cosines, then n_rot/2 sines. Half-split (NeoX, Hugging Face): pairs

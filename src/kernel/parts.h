@@ -98,7 +98,7 @@ void ig_kernels_fill_sketch_neon(ig_kernels *k);
 void ig_kernels_fill_sketch_dotprod(ig_kernels *k);
 void ig_kernels_fill_values_avx2(ig_kernels *k);
 void ig_kernels_fill_values_avx512(ig_kernels *k);
-/* convolve, delta_rule, state_space */
+/* convolve, forget, delta_rule, state_space */
 void ig_kernels_fill_recurrence_scalar(ig_kernels *k);
 void ig_kernels_fill_recurrence_avx2(ig_kernels *k);
 void ig_kernels_fill_recurrence_avx512(ig_kernels *k);

@@ -32,15 +32,60 @@ typedef float columns __attribute__((vector_size(4 * LANES), aligned(4)));
 INLINE columns *columns_at(float *x) { return (columns *)(void *)x; }
 INLINE const columns *columns_from(const float *x) { return (const columns *)(const void *)x; }
 
+typedef int32_t column_bits __attribute__((vector_size(4 * LANES), aligned(4)));
+
+/* Of each lane the larger one of x and least; least where x is NaN. */
+INLINE columns at_least(columns x, float least) {
+    column_bits is_more = x > least;
+    columns other = {0};
+    other += least;
+    return (columns)(((column_bits)x & is_more) | ((column_bits)other & ~is_more));
+}
+
+/* e^x, x <= 0: x = n ln 2 + r, a polynomial of degree 7 in r, times 2^n. Below -87 as there. */
+INLINE columns exponential(columns x) {
+    x = at_least(x, -87.0f);
+    column_bits n = __builtin_convertvector(x * 1.44269504f - 0.5f, column_bits); /* towards 0 */
+    columns whole = __builtin_convertvector(n, columns), r = x - whole * 0.693359375f - whole * -2.12194440e-4f;
+    columns sum = r * (1.0f / 5040) + 1.0f / 720;
+    sum = sum * r + 1.0f / 120;
+    sum = sum * r + 1.0f / 24;
+    sum = sum * r + 1.0f / 6;
+    sum = sum * r + 0.5f;
+    sum = sum * r + 1.0f;
+    sum = sum * r + 1.0f;
+    return sum * (columns)((n + 127) << 23);
+}
+
+/* ln(1 + e^x) = max(x, 0) + ln(1 + y) with y = e^-|x|, and ln(1 + y) = 2 artanh(y / (2 + y)). */
+INLINE columns softplus(columns x) {
+    columns above = at_least(x, 0), y = exponential(x - 2 * above), s = y / (2.0f + y), t = s * s;
+    columns sum = t * (1.0f / 15) + 1.0f / 13;
+    sum = sum * t + 1.0f / 11;
+    sum = sum * t + 1.0f / 9;
+    sum = sum * t + 1.0f / 7;
+    sum = sum * t + 1.0f / 5;
+    sum = sum * t + 1.0f / 3;
+    sum = sum * t + 1.0f;
+    return above + 2 * s * sum;
+}
+
+static inline void forget(float *left, const float *x, const float *bias, float rate, int n) {
+    for (int i = 0; i < n; i += LANES) {
+        columns a = *columns_from(x + i) + *columns_from(bias + i);
+        *columns_at(left + i) = exponential(rate * softplus(a)) + (a - a); /* NaN of what is not finite */
+    }
+}
+
 /* n_vectors of columns of a state, whose rows are `stride` apart; as they are at `from`, which may be `state`. */
 INLINE void change_columns(float *out, float *state, const float *from, const float *q, const float *k, const float *v,
-                           float decay, float beta, int n_keys, size_t stride, const int n_vectors) {
+                           const float *decay, float beta, int n_keys, size_t stride, const int n_vectors) {
     columns read[MOST_CHANGED] = {0}, change[MOST_CHANGED], sum[MOST_CHANGED] = {0};
     for (int i = 0; i < n_keys; i++) {
         columns *row = columns_at(state + (size_t)i * stride);
         const columns *old = columns_from(from + (size_t)i * stride);
         for (int j = 0; j < n_vectors; j++) {
-            columns x = old[j] * decay;
+            columns x = old[j] * decay[i];
             row[j] = x;
             read[j] += k[i] * x;
         }
@@ -88,7 +133,7 @@ static inline void state_space(float *out, float *state, const float *from, cons
 }
 
 static inline void delta_rule(float *out, float *state, const float *from, const float *q, const float *k,
-                              const float *v, float decay, float beta, int n_keys, int n) {
+                              const float *v, const float *decay, float beta, int n_keys, int n) {
     enum { MOST = MOST_CHANGED * LANES };
     int j = 0;
     for (; j + MOST <= n; j += MOST)

@@ -6,6 +6,7 @@
 
 void ig_kernels_fill_recurrence_scalar(ig_kernels *k) {
     k->convolve = convolve;
+    k->forget = forget;
     k->delta_rule = delta_rule;
     k->state_space = state_space;
 }

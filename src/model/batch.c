@@ -20,7 +20,9 @@ static void lay_out_mixed(ig_batch *b, const ig_config *c, size_t rows) {
     b->mixed[0] = ig_space_device(a, rows * (channels > wide ? channels : wide) * sizeof(float));
     b->mixed[1] = ig_space_device(a, rows * channels * sizeof(float));
     b->mixed_gate = ig_space_device(a, rows * values * (size_t)s->value_dim * sizeof(float));
-    b->gates = ig_space_device(a, 2 * rows * values * sizeof(float));
+    size_t narrow = s->kind == IG_KIMI_DELTA ? (size_t)s->key_dim : 0;
+    b->gates = ig_space_device(a, rows * values * (1 + (size_t)ig_recurrence_decays(s)) * sizeof(float));
+    for (int i = 0; i < 2; i++) b->narrow[i] = ig_space_device(a, rows * narrow * sizeof(float));
     b->recurrences = ig_space_host(a, c->n_recurrent ? rows * sizeof *b->recurrences : 0);
     b->halves = ig_space_host(a, c->is_gate_in_q ? 2 * rows * heads * sizeof *b->halves : 0);
 }

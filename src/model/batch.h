@@ -48,8 +48,9 @@ typedef struct ig_batch {
     float *gate;     /* [max_rows][n_heads head_dim] of attention, if the model has any */
     float *mixed[2]; /* [max_rows][channels] each, of layers with a recurrence: before and after their convolution; the
                         first also queries with their gates, [max_rows][n_heads][2][head_dim] */
-    float *mixed_gate;          /* [max_rows][n_value_heads value_dim] of what they give */
-    float *gates;               /* [2][max_rows][n_value_heads] of their states */
+    float *mixed_gate; /* [max_rows][n_value_heads value_dim] of what they give */
+    float *gates; /* [max_rows][n_value_heads] and [max_rows][n_value_heads][ig_recurrence_decays()] of their states */
+    float *narrow[2];           /* [max_rows][key_dim] each, of Kimi Delta: what makes the latter, and mixed_gate */
     ig_recurrence *recurrences; /* [max_rows] the host's: of segments, in the next layer that has one */
     int32_t *halves;            /* [2][max_rows n_heads] of rows of queries with their gates: numbers of either */
     float *q_latent, *latent;   /* [max_rows][q_rank], [max_rows][kv_rank] of layers with latents; their keys' */

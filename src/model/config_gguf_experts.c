@@ -125,7 +125,8 @@ void ig_section_read_later_experts(ig_section *r, ig_config *c) {
 /* Experts are of the best groups alone. */
 void ig_section_read_groups(ig_section *r, ig_config *c) {
     c->n_expert_groups = ig_section_count(r, "expert_group_count", c->n_experts);
-    c->n_groups_used = ig_section_count(r, "expert_group_used_count", c->n_expert_groups);
+    int n_used = ig_section_count(r, "expert_group_used_count", ig_max_int(c->n_expert_groups, 1));
+    c->n_groups_used = c->n_expert_groups ? n_used : 0; /* files of Kimi Linear say 1 of none */
 }
 
 static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {

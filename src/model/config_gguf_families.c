@@ -462,6 +462,7 @@ static const ig_gguf_family families[] = {
      {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_feed_forward_length",
       "expert_weights_norm", "expert_weights_scale", "nextn_predict_layers"}},
     {"internlm2", IG_ROPE_PAIRED, ig_gguf_read_no_window, {NULL}},
+    {"kimi-linear", IG_ROPE_HALF, ig_gguf_read_kimi_linear, {LATENT_KEYS, "kda.head_dim", "ssm.conv_kernel"}},
     {"laguna",
      IG_ROPE_HALF,
      ig_gguf_read_laguna,

@@ -98,6 +98,7 @@ void ig_hf_read_hunyuan_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_hy_v3(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_laguna(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mellum(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_kimi_linear(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_minimax_m3(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mixtral(ig_hf_reader *r, ig_config *c);
@@ -115,7 +116,7 @@ void ig_hf_read_deepseek_v32(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_glm_moe_dsa(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mistral4(ig_hf_reader *r, ig_config *c);
-extern const ig_config ig_hf_youtu_sizes;
+extern const ig_config ig_hf_kimi_linear_sizes, ig_hf_youtu_sizes;
 void ig_hf_read_youtu(ig_hf_reader *r, ig_config *c);
 /* config_gemma4.c */
 extern const ig_config ig_hf_gemma4_sizes;

@@ -452,6 +452,7 @@ static const ig_hf_family families[] = {
     {"hunyuan_v1_dense", ig_hf_read_hunyuan, {"use_qk_norm"}, NULL},
     {"hunyuan_v1_moe", ig_hf_read_hunyuan_moe, {"num_experts", "num_local_experts", "use_qk_norm"}, NULL},
     {"hy_v3", ig_hf_read_hy_v3, {"num_experts", "num_local_experts"}, NULL},
+    {"kimi_linear", ig_hf_read_kimi_linear, {"num_experts", "num_local_experts"}, &ig_hf_kimi_linear_sizes},
     {"laguna", ig_hf_read_laguna, {"num_experts", "num_local_experts"}, NULL},
     {"lfm2", ig_hf_read_lfm2, {NULL}, NULL},
     {"lfm2_moe", ig_hf_read_lfm2_moe, {"num_experts", "num_local_experts"}, NULL},

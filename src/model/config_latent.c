@@ -105,6 +105,25 @@ void ig_gguf_read_glm_dsa(ig_section *r, ig_config *c) {
     read_index(r, c);
 }
 
+static ig_recurrence_shape kimi_delta(int n_heads, int dim, int n_taps) {
+    return (ig_recurrence_shape){.kind = IG_KIMI_DELTA,
+                                 .n_key_heads = n_heads,
+                                 .n_value_heads = n_heads,
+                                 .key_dim = dim,
+                                 .value_dim = dim,
+                                 .n_taps = n_taps};
+}
+
+/* Layers that do not attend have no heads of keys and values; the others do not rotate. Shares of experts add up to
+ * their scale, which no key says. */
+void ig_gguf_read_kimi_linear(ig_section *r, ig_config *c) {
+    ig_gguf_read_deepseek2(r, c);
+    c->rope = IG_ROPE_NONE;
+    c->is_share_of_all = false;
+    c->recurrence = kimi_delta(c->n_heads, ig_section_int(r, "kda.head_dim", IG_RECURRENCE_DIMS, -1),
+                               ig_section_int(r, "ssm.conv_kernel", IG_RECURRENCE_TAPS, -1));
+}
+
 /* ---- Hugging Face ---------------------------------------------------------------------------------------------- */
 
 static ig_latent_shape read_shape(ig_hf_reader *r) {
@@ -239,4 +258,53 @@ void ig_hf_read_glm_moe_dsa(ig_hf_reader *r, ig_config *c) {
     for (int l = 0; l < c->n_layers && !r->status; l++) own[l] = has_indexer(r, l);
     if (!r->status && !set_index_layers(c, own))
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: the first layer must have an indexer of its own", r->path);
+}
+
+const ig_config ig_hf_kimi_linear_sizes = {
+    .n_vocab = 163840, .d_model = 2304, .d_ff = 9216, .n_layers = 27, .n_heads = 32, .n_ctx_train = 1048576};
+
+/* Which layers attend: two lists of their numbers, from 1 on, a kind for each, or every fourth. */
+static void read_kimi_layers(ig_hf_reader *r, ig_config *c, const json_t *own) {
+    static const char key[] = "layer_types";
+    const json_t *kinds = ig_hf_get(r->root, key), *attend = ig_hf_get(own, "full_attn_layers");
+    if (kinds && json_array_size(kinds) != (size_t)c->n_layers)
+        ig_hf_fail_kind(r, key, "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        const char *kind = json_string_value(json_array_get(kinds, (size_t)l));
+        c->is_recurrent[l] = kinds ? kind && strcmp(kind, "linear_attention") == 0 : attend || l == 0 || l % 4;
+        if (kinds && !c->is_recurrent[l] && (!kind || strcmp(kind, "full_attention") != 0))
+            ig_hf_refuse(r, key, kind ? kind : "?");
+    }
+    for (size_t i = 0; !kinds && i < json_array_size(attend); i++) {
+        json_int_t l = json_integer_value(json_array_get(attend, i));
+        if (l < 1 || l > c->n_layers) ig_hf_fail_kind(r, "full_attn_layers", "a list of numbers of layers");
+        if (!r->status) c->is_recurrent[l - 1] = false;
+    }
+}
+
+/* Kimi Linear. Layers that attend do not rotate. Files have other names for what experts state. */
+void ig_hf_read_kimi_linear(ig_hf_reader *r, ig_config *c) {
+    const json_t *own = ig_hf_get(r->root, "linear_attn_config"), *root = r->root;
+    c->norm_eps = 1e-5f;
+    c->n_ctx_train = ig_hf_int(r, root, "model_max_length", IG_MAX_CTX, c->n_ctx_train);
+    read_latent(r, c);
+    c->rope = IG_ROPE_NONE;
+    if (!ig_hf_bool(r, "mla_use_nope", true)) ig_hf_refuse(r, "mla_use_nope", "false");
+    ig_hf_read_later_experts(r, c, 1, true);
+    if (r->status) return;
+    check_plain_layers(r, c);
+    c->n_experts_used = ig_hf_int(r, root, "num_experts_per_token", c->n_experts, c->n_experts_used);
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, "num_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    c->is_share_of_all = !ig_hf_bool(r, "moe_renormalize", true);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 2.446);
+    c->n_expert_groups = ig_hf_count(r, "num_expert_group", c->n_experts, 1);
+    c->n_groups_used = ig_hf_count(r, "topk_group", c->n_expert_groups, 1);
+    const char *scores = ig_hf_text(r, root, "moe_router_activation_func", "sigmoid");
+    if (strcmp(scores, "sigmoid") != 0) ig_hf_refuse(r, "moe_router_activation_func", scores);
+    c->recurrence =
+        kimi_delta(ig_hf_int(r, own ? own : root, own ? "num_heads" : "linear_num_heads", IG_MAX_HEADS, 32),
+                   ig_hf_int(r, own ? own : root, own ? "head_dim" : "linear_head_dim", IG_RECURRENCE_DIMS, 128),
+                   ig_hf_int(r, own ? own : root, own ? "short_conv_kernel_size" : "linear_conv_kernel_dim",
+                             IG_RECURRENCE_TAPS, 4));
+    read_kimi_layers(r, c, own);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers of the forward pass that do not attend: Gated DeltaNet, Mamba 2, and short convolutions (device.h). Of all
- * tokens before they know a state, which their sequence keeps (kv/states.h).
+ * Layers of the forward pass that do not attend: Gated DeltaNet, Kimi Delta, Mamba 2, and short convolutions
+ * (device.h). Of all tokens before they know a state, which their sequence keeps (kv/states.h).
  */
 #include "kv/store.h"
 #include "model/forward_parts.h"
@@ -54,7 +54,8 @@ static const float *gate_and_norm(const forward *f, const ig_recurrent *w, size_
     if (gates_first) ops->activate(f->dev, IG_SILU_GATED, gate, b->x, n);
     ops->norm(f->dev, x, x, w->norm, NULL, gates_first ? s->n_key_heads : 1, true, f->c->inner_eps,
               (int)(n / (size_t)n_norm), n_norm);
-    if (!gates_first) ops->activate(f->dev, IG_SILU_GATED, gate, x, n);
+    ig_activation kind = s->kind == IG_KIMI_DELTA ? IG_SIGMOID_GATED : IG_SILU_GATED;
+    if (!gates_first) ops->activate(f->dev, kind, gate, x, n);
     return gate;
 }
 
@@ -73,6 +74,32 @@ static const float *convolve(const forward *f, const ig_recurrent *w, const floa
     return b->mixed_gate;
 }
 
+/* What the convolution gets, to b->mixed[0], and the gates. */
+static void project(const forward *f, const ig_recurrent *w, const float *x, float *beta, float *alpha) {
+    float *to[4] = {f->b->mixed[0], f->b->mixed_gate};
+    const ig_matrix *from[4] = {&w->qkv, &w->z};
+    int n = 2;
+    if (w->beta.w) to[n] = beta, from[n++] = &w->beta;
+    if (w->alpha.w) to[n] = alpha, from[n++] = &w->alpha;
+    ig_forward_multiply(f, to, from, n, x, 0);
+}
+
+/* The same of Kimi Delta: three parts, which come to lie side by side, and gates by way of narrower vectors. */
+static void project_parts(const forward *f, const ig_recurrent *w, const float *x, float *beta, float *alpha) {
+    const ig_batch *b = f->b;
+    const ig_recurrence_shape *s = &f->c->recurrence;
+    size_t channels = ig_recurrence_channels(s), n = channels / 3, all = (size_t)f->n_rows * n;
+    float *part = b->mixed[1];
+    ig_forward_multiply(f, (float *[]){part, part + all, part + 2 * all, beta},
+                        (const ig_matrix *[]){&w->q, &w->k, &w->v, &w->beta}, 4, x, 0);
+    for (size_t i = 0; i < 3; i++)
+        f->dev->ops->copy_rows(f->dev, b->mixed[0] + i * n, channels, part + i * all, n, (int)n, f->n_rows);
+    ig_forward_multiply(f, (float *[]){b->narrow[0], b->narrow[1]}, (const ig_matrix *[]){&w->alpha_in, &w->z_in}, 2, x,
+                        0);
+    ig_forward_multiply(f, &alpha, (const ig_matrix *[]){&w->alpha}, 1, b->narrow[0], 0);
+    ig_forward_multiply(f, (float *[]){b->mixed_gate}, (const ig_matrix *[]){&w->z}, 1, b->narrow[1], 0);
+}
+
 const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const float *x) {
     const ig_batch *b = f->b;
     const ig_recurrence_shape *s = &f->c->recurrence;
@@ -80,12 +107,7 @@ const float *ig_forward_recur(const forward *f, const ig_recurrent *w, const flo
     if (s->kind == IG_SHORT_CONVOLUTION) return convolve(f, w, x);
     size_t rows = (size_t)f->n_rows, heads = (size_t)s->n_value_heads, width = heads * (size_t)s->value_dim;
     float *beta = b->gates, *alpha = b->gates + (s->has_gate_pairs ? heads / (size_t)s->n_key_heads : rows * heads);
-    float *to[4] = {b->mixed[0], b->mixed_gate};
-    const ig_matrix *from[4] = {&w->qkv, &w->z};
-    int n = 2;
-    if (w->beta.w) to[n] = beta, from[n++] = &w->beta;
-    if (w->alpha.w) to[n] = alpha, from[n++] = &w->alpha;
-    ig_forward_multiply(f, to, from, n, x, 0);
+    (s->kind == IG_KIMI_DELTA ? project_parts : project)(f, w, x, beta, alpha);
     leave_out_failed(f, width);
     ops->convolve(f->dev, b->mixed[1], b->mixed[0], s, &w->w, b->recurrences, b->n_segments);
     ops->recur(f->dev, b->x, b->mixed[1], beta, alpha, s, &w->w, b->recurrences, b->n_segments);

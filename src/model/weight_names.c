@@ -38,6 +38,11 @@ static const ig_weight_names gguf_names = {
     .skip = "blk.%d.ssm_d",
     .mixed_norm = "blk.%d.ssm_norm.weight",
     .mixed_out = "blk.%d.ssm_out",
+    .taps_q = "blk.%d.ssm_conv1d_q",
+    .taps_k = "blk.%d.ssm_conv1d_k",
+    .taps_v = "blk.%d.ssm_conv1d_v",
+    .mixed_gate_in = "blk.%d.ssm_g_a",
+    .alpha_in = "blk.%d.ssm_f_a",
     .sinks = "blk.%d.attn_sinks.weight",
     .q_in = "blk.%d.attn_q_a",
     .q_in_norm = "blk.%d.attn_q_a_norm",
@@ -108,6 +113,11 @@ static const ig_weight_names hf_names = {
     .decay_bias = "layers.%d.linear_attn.dt_bias",
     .mixed_norm = "layers.%d.linear_attn.norm.weight",
     .mixed_out = "layers.%d.linear_attn.out_proj",
+    .taps_q = "layers.%d.self_attn.q_conv1d",
+    .taps_k = "layers.%d.self_attn.k_conv1d",
+    .taps_v = "layers.%d.self_attn.v_conv1d",
+    .mixed_gate_in = "layers.%d.self_attn.g_a_proj",
+    .alpha_in = "layers.%d.self_attn.f_a_proj",
     .sinks = "layers.%d.self_attn.sinks",
     .q_in = "layers.%d.self_attn.q_a_proj",
     .q_in_norm = "layers.%d.self_attn.q_a_layernorm",
@@ -338,6 +348,21 @@ static void name_minimax_m2(ig_weight_names *n) {
     n->router_bias = "layers.%d.block_sparse_moe.e_score_correction_bias";
 }
 
+static void name_kimi_linear(ig_weight_names *n) {
+    name_mixtral(n);
+    n->router_bias = "layers.%d.block_sparse_moe.gate.e_score_correction_bias";
+    n->shared_gate = "layers.%d.block_sparse_moe.shared_experts.gate_proj";
+    n->shared_up = "layers.%d.block_sparse_moe.shared_experts.up_proj";
+    n->shared_down = "layers.%d.block_sparse_moe.shared_experts.down_proj";
+    n->mixed_gate = "layers.%d.self_attn.g_b_proj";
+    n->alpha = "layers.%d.self_attn.f_b_proj";
+    n->beta = "layers.%d.self_attn.b_proj";
+    n->decay = "layers.%d.self_attn.A_log";
+    n->decay_bias = "layers.%d.self_attn.dt_bias";
+    n->mixed_norm = "layers.%d.self_attn.o_norm.weight";
+    n->mixed_out = "layers.%d.self_attn.o_proj";
+}
+
 static void name_minimax_m3(ig_weight_names *n) {
     name_minimax_m2(n);
     n->shared_gate = "layers.%d.block_sparse_moe.shared_experts.gate_proj";
@@ -370,6 +395,7 @@ static const struct {
     {"hunyuan_v1_dense", name_hunyuan},
     {"hunyuan_v1_moe", name_hunyuan_moe},
     {"hy_v3", name_hy_v3},
+    {"kimi_linear", name_kimi_linear},
     {"laguna", name_laguna},
     {"lfm2", name_lfm2},
     {"lfm2_moe", name_lfm2},
@@ -431,6 +457,11 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
         if (ig_gguf_tensor(g, both)) out->expert_gate_up = "blk.%d.ffn_gate_up_exps";
         if (c->has_numbered_parts) out->ffn_norm = out->attn_norm;
         if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";
+        if (c->recurrence.kind == IG_KIMI_DELTA) {
+            out->mixed_gate = "blk.%d.ssm_g_b";
+            out->alpha = "blk.%d.ssm_f_b";
+            out->mixed_out = out->o;
+        }
         if (c->recurrence.has_gate_pairs) out->beta = "blk.%d.ssm_ba";
         if (c->index.block) {
             out->index_q = "blk.%d.indexer.q_proj";

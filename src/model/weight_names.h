@@ -20,6 +20,8 @@ typedef struct ig_weight_names {
     const char *attn_gate;
     /* Of layers that do not attend; those of numbers but taps with their suffixes. Mamba 2 has all matrices in one. */
     const char *mixed, *mixed_gate, *beta, *alpha, *taps, *decay, *decay_bias, *skip, *mixed_norm, *mixed_out;
+    /* Where queries, keys and values have matrices and taps of their own, and gates come by way of narrower vectors. */
+    const char *taps_q, *taps_k, *taps_v, *mixed_gate_in, *alpha_in;
     /* Of latents: of queries, and what makes queries of them; of keys and values, and what makes keys and values of
      * them, in a matrix for each or in one. */
     const char *q_in, *q_in_norm, *q_up, *latent, *latent_norm, *keys_up, *values_up, *keys_values_up;

@@ -43,10 +43,13 @@ typedef struct ig_ffn {
 /* Of a layer that does not attend. */
 typedef struct ig_recurrent {
     ig_matrix qkv, z; /* [channels][d_model], [n_value_heads value_dim][d_model] */
-    ig_matrix beta;   /* [n_value_heads][d_model], of pairs (has_gate_pairs) with alpha in it; Mamba 2 has none; of a
-                         short convolution what multiplies its input, [d_model][d_model] */
-    ig_matrix alpha;  /* [n_value_heads][d_model]; absent in pairs and short convolutions */
-    bool is_made;     /* qkv and z are not in the file, which has their rows in turns */
+    /* Kimi Delta: in the place of qkv, [n_key_heads key_dim][d_model] or of values; and what z and alpha are made of,
+     * [key_dim][d_model]: these are [n_value_heads key_dim][key_dim]. */
+    ig_matrix q, k, v, z_in, alpha_in;
+    ig_matrix beta;  /* [n_value_heads][d_model], of pairs (has_gate_pairs) with alpha in it; Mamba 2 has none; of a
+                        short convolution what multiplies its input, [d_model][d_model] */
+    ig_matrix alpha; /* [n_value_heads][d_model]; absent in pairs and short convolutions */
+    bool is_made;    /* qkv and z are not in the file, which has their rows in turns */
     ig_recurrence_weights w;
     const float *norm; /* [value_dim] of what is read from a state; Mamba 2: of all heads */
 } ig_recurrent;
@@ -116,7 +119,7 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
 
 enum {
     IG_LAYER_QUERY = 5,                        /* the first ones of these make queries, */
-    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 11,  /* and up to here all are attention's, or a state's */
+    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 16,  /* and up to here all are attention's, or a state's */
     IG_LAYER_MATRICES = IG_LAYER_ATTENTION + 9 /* but the experts' */
 };
 /* A layer's matrices in the order of their use. Some may be absent; NULL: what is not in the file. */

@@ -3,23 +3,51 @@
  * Binding tensors of layers that do not attend.
  */
 #include <math.h>
+#include <string.h>
 
+#include "base/compiler.h"
 #include "model/weight_binder.h"
 
-/* Taps of a convolution, [channels][n_taps] in files. */
-static const float *bind_taps(ig_binder *b, int layer) {
-    uint64_t n_taps = (uint64_t)b->c->recurrence.n_taps, channels = ig_recurrence_channels(&b->c->recurrence);
-    ig_tensor_name name = ig_bind_name(b, b->names.taps, layer, ".weight");
-    const uint64_t dims[] = {n_taps, b->g ? channels : 1, channels};
-    return ig_bind_floats(b, name.text, b->g ? 2 : 3, dims, channels, n_taps, true, true);
+/* n_rows times n numbers of a tensor, which may have dimensions of 1 anywhere. */
+static const float *bind_rows(ig_binder *b, const char *name, int n_rows, int n, bool to_columns) {
+    const ig_tensor *t = ig_bind_find(b, name);
+    const uint64_t want[] = {(uint64_t)n, (uint64_t)n_rows};
+    int n_kept = 0, n_wanted = 0;
+    uint64_t kept[4], wanted[2];
+    for (int d = 0; t && d < t->n_dims; d++)
+        if (t->dims[d] != 1) kept[n_kept++] = t->dims[d];
+    for (int d = 0; d < 2; d++)
+        if (want[d] != 1) wanted[n_wanted++] = want[d];
+    bool is_alike = t && n_kept == n_wanted && memcmp(kept, wanted, (size_t)n_kept * sizeof *kept) == 0;
+    return ig_bind_floats(b, name, is_alike ? t->n_dims : 2, is_alike ? t->dims : want, (size_t)n_rows, (size_t)n,
+                          to_columns, true);
 }
 
-/* n_rows times n numbers, which files may have in one row. */
+/* The same of one row, too, that has them all. */
 static const float *bind_numbers(ig_binder *b, const char *part, int layer, int n_rows, int n) {
     ig_tensor_name name = ig_bind_name(b, part, layer, "");
     const ig_tensor *t = ig_bind_find(b, name.text);
     bool is_flat = t && t->n_dims == 1;
-    return is_flat ? ig_bind_vector(b, name.text, n_rows * n, true) : ig_bind_vectors(b, name.text, 2, n_rows, n, true);
+    return is_flat ? ig_bind_vector(b, name.text, n_rows * n, true) : bind_rows(b, name.text, n_rows, n, false);
+}
+
+/* Taps of a convolution, [channels][n_taps] in files. */
+static const float *bind_taps(ig_binder *b, const char *part, int layer, int channels) {
+    return bind_rows(b, ig_bind_name(b, part, layer, ".weight").text, channels, b->c->recurrence.n_taps, true);
+}
+
+/* Those of three convolutions side by side. */
+static const float *bind_three_taps(ig_binder *b, int layer) {
+    const ig_recurrence_shape *s = &b->c->recurrence;
+    const char *const parts[] = {b->names.taps_q, b->names.taps_k, b->names.taps_v};
+    size_t all = ig_recurrence_channels(s), n = all / IG_COUNT(parts);
+    float *to = ig_arena_take(&b->w->owned, (size_t)s->n_taps * all * sizeof *to);
+    for (size_t i = 0; i < IG_COUNT(parts); i++) {
+        const float *from = bind_taps(b, parts[i], layer, (int)n);
+        for (int t = 0; to && from && t < s->n_taps; t++)
+            memcpy(to + (size_t)t * all + i * n, from + (size_t)t * n, n * sizeof *to);
+    }
+    return to;
 }
 
 /* Hugging Face's files hold the logarithms. */
@@ -64,6 +92,21 @@ static void bind_delta_net(ig_binder *b, ig_recurrent *r, int i) {
     r->norm = ig_bind_part_vector(b, n->mixed_norm, i, "", s->value_dim, true);
 }
 
+static void bind_kimi_delta(ig_binder *b, ig_recurrent *r, int i) {
+    const ig_weight_names *n = &b->names;
+    const ig_recurrence_shape *s = &b->c->recurrence;
+    int d = b->c->d_model, dim = s->key_dim, all = s->n_value_heads * dim;
+    r->q = ig_bind_matrix(b, n->q, i, all, d);
+    r->k = ig_bind_matrix(b, n->k, i, all, d);
+    r->v = ig_bind_matrix(b, n->v, i, all, d);
+    r->z_in = ig_bind_matrix(b, n->mixed_gate_in, i, dim, d);
+    r->z = ig_bind_matrix(b, n->mixed_gate, i, all, dim);
+    r->alpha_in = ig_bind_matrix(b, n->alpha_in, i, dim, d);
+    r->alpha = ig_bind_matrix(b, n->alpha, i, all, dim);
+    r->beta = ig_bind_matrix(b, n->beta, i, s->n_value_heads, d);
+    r->norm = ig_bind_part_vector(b, n->mixed_norm, i, "", dim, true);
+}
+
 static void bind_mamba(ig_binder *b, ig_recurrent *r, int i) {
     const ig_weight_names *n = &b->names;
     const ig_recurrence_shape *s = &b->c->recurrence;
@@ -81,14 +124,18 @@ static void bind_convolution(ig_binder *b, ig_recurrent *r, int i) {
 }
 
 void ig_bind_recurrence(ig_binder *b, ig_layer *l, int i) {
-    static void (*const kinds[])(ig_binder * b, ig_recurrent * r, int i) = {
-        [IG_GATED_DELTA_NET] = bind_delta_net, [IG_MAMBA_2] = bind_mamba, [IG_SHORT_CONVOLUTION] = bind_convolution};
+    static void (*const kinds[])(ig_binder * b, ig_recurrent * r, int i) = {[IG_GATED_DELTA_NET] = bind_delta_net,
+                                                                            [IG_KIMI_DELTA] = bind_kimi_delta,
+                                                                            [IG_MAMBA_2] = bind_mamba,
+                                                                            [IG_SHORT_CONVOLUTION] = bind_convolution};
     const ig_recurrence_shape *s = &b->c->recurrence;
     ig_recurrent *r = &l->recurrent;
     kinds[s->kind](b, r, i);
-    r->w.taps = bind_taps(b, i);
+    r->w.taps = s->kind == IG_KIMI_DELTA ? bind_three_taps(b, i)
+                                         : bind_taps(b, b->names.taps, i, (int)ig_recurrence_channels(s));
     l->o = ig_bind_matrix(b, b->names.mixed_out, i, b->c->d_model, s->n_value_heads * s->value_dim);
     if (s->kind == IG_SHORT_CONVOLUTION) return;
     r->w.decay = bind_decay(b, i, s->n_value_heads);
-    r->w.decay_bias = ig_bind_part_vector(b, b->names.decay_bias, i, "", s->n_value_heads, true);
+    int n_decays = s->n_value_heads * ig_recurrence_decays(s);
+    r->w.decay_bias = ig_bind_part_vector(b, b->names.decay_bias, i, "", n_decays, true);
 }

@@ -16,6 +16,8 @@ enum { ROWS = 96, STATES = 12, NONE = -1 };
 
 #define DELTA(...) \
     { IG_GATED_DELTA_NET, __VA_ARGS__ }
+#define KIMI(heads, dim, taps) \
+    { IG_KIMI_DELTA, heads, heads, dim, dim, false, taps, false }
 #define CONVOLUTION(n, taps) \
     { IG_SHORT_CONVOLUTION, 0, 1, 0, n, false, taps, false }
 #define MAMBA(...) \
@@ -29,6 +31,8 @@ static const ig_recurrence_shape shapes[] = {DELTA(2, 4, 16, 32, false, 4, false
                                              DELTA(1, 1, 96, 256, false, 3, false),
                                              DELTA(1, 1, 16, 16, false, 1, false),
                                              DELTA(2, 6, 32, 48, true, 4, false),
+                                             KIMI(3, 128, 4),
+                                             KIMI(2, 48, 3),
                                              MAMBA(1, 3, 16, 48, false, 4, false),
                                              MAMBA(2, 4, 128, 64, false, 4, false),
                                              MAMBA(3, 3, 256, 16, false, 2, false),
@@ -49,21 +53,19 @@ static layer open_layer(const ig_recurrence_shape *s) {
     size_t channels = ig_recurrence_channels(s), heads = (size_t)s->n_value_heads, taps = (size_t)s->n_taps * channels;
     layer l = {.s = *s, .channels = channels, .floats = ig_recurrence_floats(s)};
     bool is_mamba = s->kind == IG_MAMBA_2;
-    size_t n = taps + channels + 3 * heads;
+    size_t decays = heads * (size_t)ig_recurrence_decays(s), n = taps + channels + 2 * heads + decays;
     l.weights = malloc(n * sizeof *l.weights);
     for (size_t i = 0; i < n; i++) l.weights[i] = (float)(2 * ig_random_unit(&dice) - 1);
     float *bias = l.weights + taps, *decay = bias + channels, *decay_bias = decay + heads;
-    for (size_t i = 0; i < heads; i++) {
-        decay[i] = (float)-exp(3 * ig_random_unit(&dice) - 2);
-        decay_bias[i] = (float)(4 * ig_random_unit(&dice) - 3);
-    }
-    l.w = (ig_recurrence_weights){l.weights, is_mamba ? bias : NULL, decay, decay_bias, decay_bias + heads};
+    for (size_t i = 0; i < heads; i++) decay[i] = (float)-exp(3 * ig_random_unit(&dice) - 2);
+    for (size_t i = 0; i < decays; i++) decay_bias[i] = (float)(4 * ig_random_unit(&dice) - 3);
+    l.w = (ig_recurrence_weights){l.weights, is_mamba ? bias : NULL, decay, decay_bias, decay_bias + decays};
     ig_error err = {0};
     ig_device *d = devices[GPU];
     if (d->ops->bind(d, l.weights, n * sizeof *l.weights, &err)) fail_msg("%s", err.text);
     l.x = make_both(ROWS * channels, 2);
     l.beta = make_both(2 * ROWS * heads, 3); /* pairs are all in it */
-    l.alpha = make_both(ROWS * heads, 3);
+    l.alpha = make_both(ROWS * decays, 3);
     l.mixed = make_both(ROWS * channels, 1);
     l.out = make_both(ROWS * heads * (size_t)s->value_dim, 1);
     l.states = make_both(STATES * l.floats, 1);

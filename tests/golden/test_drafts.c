@@ -233,6 +233,7 @@ int main(void) {
         MODEL(guesses_change_nothing, "mistral"),
         MODEL(guesses_change_nothing, "qwen3.5"),
         MODEL(guesses_change_nothing, "lfm2"),
+        MODEL(guesses_change_nothing, "kimi-linear"),
         MODEL(guesses_change_nothing, "lfm3"),
         MODEL(guesses_change_nothing, "qwen3moe"),
         MODEL(guesses_change_nothing, "deepseek2"),

@@ -343,6 +343,7 @@ int main(void) {
         MODEL("deepseek32"),
         MODEL("glm-dsa"),
         MODEL("minimax-m3"),
+        MODEL("kimi-linear"),
         MODEL("granite"),
         MODEL("olmo3"),
         MODEL("phi3"),

@@ -36,6 +36,12 @@ static int open_mamba(void **state) {
     return 0;
 }
 
+static int open_kimi(void **state) {
+    (void)state;
+    open_tiny("tests/golden/models/kimi-linear", 2);
+    return 0;
+}
+
 static ig_session_options options(void) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = LONG;
@@ -263,6 +269,9 @@ int main(void) {
         {"goes_back, Mamba 2", goes_back, open_mamba, close_tiny, NULL},
         {"common_beginning, Mamba 2", common_beginning, open_mamba, close_tiny, NULL},
         {"tiers_and_limits, Mamba 2", tiers_and_limits, open_mamba, close_tiny, NULL},
+        {"goes_back, Kimi Delta", goes_back, open_kimi, close_tiny, NULL},
+        {"common_beginning, Kimi Delta", common_beginning, open_kimi, close_tiny, NULL},
+        {"tiers_and_limits, Kimi Delta", tiers_and_limits, open_kimi, close_tiny, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -594,13 +594,45 @@ static void reads_blocks(void **state) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
 }
 
+/* Layers that attend, as lists of published files or kinds say, and what experts are called there. */
+static void reads_kimi_linear(void **state) {
+    (void)state;
+#define KIMI(more)                                                                                                \
+    "{\"model_type\":\"kimi_linear\"," LLAMA                                                                      \
+    ",\"moe_intermediate_size\":24,\"kv_lora_rank\":32,"                                                          \
+    "\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":8,\"v_head_dim\":16,\"num_experts\":16,\"num_shared_experts\":" \
+    "2," more "}"
+#define KDA(lists) "\"linear_attn_config\":{\"head_dim\":32,\"num_heads\":5,\"short_conv_kernel_size\":3," lists "}"
+    ig_config c = from_json(KIMI(KDA("\"full_attn_layers\":[3],\"kda_layers\":[1,2]") ",\"num_experts_per_token\":6"));
+    assert_true(c.is_recurrent[0] && c.is_recurrent[1] && !c.is_recurrent[2] && c.rope == IG_ROPE_NONE);
+    assert_true(c.recurrence.kind == IG_KIMI_DELTA && c.recurrence.n_value_heads == 5 && c.recurrence.n_taps == 3);
+    assert_true(c.recurrence.key_dim == 32 && c.recurrence.value_dim == 32 && c.latent.kv_rank == 32);
+    assert_true(c.n_experts_used == 6 && c.d_ff_shared == 48 && c.n_plain_layers == 1 && !c.is_share_of_all);
+    assert_true(c.expert_scale == 2.446 && fabs(c.attn_scale * sqrt(24) - 1) < 1e-9);
+    c =
+        from_json(KIMI("\"layer_types\":[\"linear_attention\",\"full_attention\",\"linear_attention\"],"
+                       "\"linear_head_dim\":64,\"moe_renormalize\":false"));
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.recurrence.key_dim == 64 && c.is_share_of_all);
+    static const char *const refused[][2] = {
+        {KIMI(KDA("\"full_attn_layers\":[4]")), "full_attn_layers"},
+        {KIMI(KDA("\"full_attn_layers\":[]")), "no layer attends"},
+        {KIMI("\"layer_types\":[\"full_attention\"]"), "layer_types"},
+        {KIMI("\"layer_types\":[\"full_attention\",\"conv\",\"full_attention\"]"), "layer_types"},
+        {KIMI("\"mla_use_nope\":false"), "mla_use_nope"},
+        {KIMI("\"moe_router_activation_func\":\"softmax\""), "moe_router_activation_func"},
+        {KIMI(KDA("\"full_attn_layers\":[3]") ",\"num_experts_per_token\":17"), "num_experts_per_token"},
+        {KIMI("\"linear_head_dim\":512"), "linear_head_dim"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_llama),      cmocka_unit_test(reads_rope),    cmocka_unit_test(reads_yarn),
-        cmocka_unit_test(reads_windows),    cmocka_unit_test(reads_qwen3),   cmocka_unit_test(reads_opt),
-        cmocka_unit_test(reads_their_own),  cmocka_unit_test(reads_experts), cmocka_unit_test(reads_others),
-        cmocka_unit_test(reads_text_parts), cmocka_unit_test(reads_gemma4),  cmocka_unit_test(reads_indexers),
-        cmocka_unit_test(reads_blocks),
+        cmocka_unit_test(reads_llama),      cmocka_unit_test(reads_rope),        cmocka_unit_test(reads_yarn),
+        cmocka_unit_test(reads_windows),    cmocka_unit_test(reads_qwen3),       cmocka_unit_test(reads_opt),
+        cmocka_unit_test(reads_their_own),  cmocka_unit_test(reads_experts),     cmocka_unit_test(reads_others),
+        cmocka_unit_test(reads_text_parts), cmocka_unit_test(reads_gemma4),      cmocka_unit_test(reads_indexers),
+        cmocka_unit_test(reads_blocks),     cmocka_unit_test(reads_kimi_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

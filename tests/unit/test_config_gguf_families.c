@@ -326,6 +326,29 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "minimax-m2.expert_gating_func", 1);
     refuses_tiny(&t, "minimax-m2.expert_gating_func");
 
+    t = tiny_as("kimi-linear");
+    tiny_u32(&t, "kimi-linear.block_count", 3);
+    tiny_array(&t, "kimi-linear.attention.head_count_kv", IG_GGUF_U32, 3, "\0\0\0\0\1\0\0\0\0\0\0\0", 12);
+    tiny_u32(&t, "kimi-linear.attention.key_length", 40);
+    tiny_u32(&t, "kimi-linear.attention.value_length", 32);
+    tiny_u32(&t, "kimi-linear.attention.kv_lora_rank", 32);
+    tiny_u32(&t, "kimi-linear.attention.key_length_mla", 24);
+    tiny_u32(&t, "kimi-linear.attention.value_length_mla", 16);
+    tiny_u32(&t, "kimi-linear.rope.dimension_count", 8);
+    tiny_u32(&t, "kimi-linear.expert_count", 4);
+    tiny_u32(&t, "kimi-linear.expert_used_count", 2);
+    tiny_u32(&t, "kimi-linear.expert_group_used_count", 1);
+    tiny_u32(&t, "kimi-linear.expert_gating_func", 2);
+    tiny_u32(&t, "kimi-linear.expert_feed_forward_length", 24);
+    tiny_u32(&t, "kimi-linear.leading_dense_block_count", 1);
+    tiny_u32(&t, "kimi-linear.ssm.conv_kernel", 4);
+    refuses_tiny(&t, "kda.head_dim");
+    tiny_u32(&t, "kimi-linear.kda.head_dim", 16);
+    c = from_tiny(&t);
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.rope == IG_ROPE_NONE);
+    assert_true(c.recurrence.kind == IG_KIMI_DELTA && c.recurrence.key_dim == 16 && c.recurrence.n_taps == 4);
+    assert_true(!c.is_share_of_all && c.n_groups_used == 0 && c.latent.kv_rank == 32);
+
     t = tiny_as("minimax-m3");
     tiny_u32(&t, "minimax-m3.block_count", 3);
     tiny_u32(&t, "minimax-m3.leading_dense_block_count", 1);

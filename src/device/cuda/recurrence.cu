@@ -93,6 +93,7 @@ typedef struct recurrence {
     size_t channels;
     ig_recurrence_parts at;
     const float *decay, *decay_bias, *skip;
+    int n_decays; /* of a value head */
     const ig_recurrence *jobs;
 } recurrence;
 
@@ -101,17 +102,18 @@ typedef struct place {
     int head, key_head, column, key; /* the thread's own column of the state, and number of a query and key */
     bool has_column, has_key;        /* whether there are such */
     int warp, lane, n_warps;
-    float rate, bias; /* of the head */
+    int forgets;      /* number of the head's that says how much of the key's row is forgotten */
+    float rate, bias; /* of the head, and of that number */
 } place;
 
 /* What a thread knows of a token, before others do. */
 typedef struct token {
-    float q, k, v, decay, share;
+    float q, k, v, decay, share; /* decay: of the key's row */
 } token;
 
-/* Shared memory. Of TOKENS_KEPT tokens queries and keys [n_warps ROWS] each, then products [n_warps][PRODUCTS]; of two
- * what warps read of their rows, [n_warps][READS][COLUMNS]. */
-static __host__ __device__ __forceinline__ int token_floats(int n_warps) { return n_warps * (2 * ROWS + PRODUCTS); }
+/* Shared memory. Of TOKENS_KEPT tokens queries, keys and decays [n_warps ROWS] each, then products [n_warps][PRODUCTS];
+ * of two what warps read of their rows, [n_warps][READS][COLUMNS]. */
+static __host__ __device__ __forceinline__ int token_floats(int n_warps) { return n_warps * (3 * ROWS + PRODUCTS); }
 static __host__ __device__ __forceinline__ int read_floats(int n_warps) { return n_warps * READS * COLUMNS; }
 
 static __device__ __forceinline__ place place_of(const recurrence *r) {
@@ -126,8 +128,9 @@ static __device__ __forceinline__ place place_of(const recurrence *r) {
     p.has_column = p.column < s->value_dim;
     p.key = (int)threadIdx.x;
     p.has_key = p.key < s->key_dim;
+    p.forgets = r->n_decays > 1 && p.has_key ? p.key : 0;
     p.rate = r->decay[p.head];
-    p.bias = r->decay_bias[p.head];
+    p.bias = r->decay_bias[p.head * r->n_decays + p.forgets];
     return p;
 }
 
@@ -149,7 +152,7 @@ static __device__ __forceinline__ token token_of(const recurrence *r, const plac
     const ig_recurrence_shape *s = &r->s;
     const float *x = r->x + (size_t)row * r->channels, *own = x + p->key_head * s->key_dim + p->key;
     size_t gate = gate_of(s, p, row);
-    float step = softplus(r->alpha[gate] + p->bias);
+    float step = softplus(r->alpha[gate * (size_t)r->n_decays + (size_t)p->forgets] + p->bias);
     token t;
     t.q = p->has_key ? own[r->at.query] : 0.0f;
     t.k = p->has_key ? own[r->at.key] : 0.0f;
@@ -159,24 +162,26 @@ static __device__ __forceinline__ token token_of(const recurrence *r, const plac
     return t;
 }
 
-/* A token's query and key go to shared memory, and what they are multiplied with each other and themselves. */
+/* A token's query, key and decay go to shared memory, and what the first two are multiplied with each other and
+ * themselves. */
 static __device__ __forceinline__ void put_token(float *to, const place *p, const token *t) {
     const float products[IG_SUMS] = {t->q * t->q, t->k * t->k, t->q * t->k, 0};
     float sum = ig_warp_sums(products, p->lane);
     int dims = p->n_warps * ROWS;
     to[p->key] = t->q;
     to[dims + p->key] = t->k;
-    if (p->lane % (IG_WARP / IG_SUMS) == 0) to[2 * dims + p->warp * PRODUCTS + p->lane / (IG_WARP / IG_SUMS)] = sum;
+    to[2 * dims + p->key] = t->decay;
+    if (p->lane % (IG_WARP / IG_SUMS) == 0) to[3 * dims + p->warp * PRODUCTS + p->lane / (IG_WARP / IG_SUMS)] = sum;
 }
 
 /* The warp's rows of a column of the state decay, and are read. */
-static __device__ __forceinline__ void read_rows(float *state, float *to, const float *from, const place *p,
-                                                 float decay) {
-    const float4 *q = (const float4 *)(const void *)(from + p->warp * ROWS), *k = q + p->n_warps * ROWS / 4;
+static __device__ __forceinline__ void read_rows(float *state, float *to, const float *from, const place *p) {
+    int each = p->n_warps * ROWS / 4;
+    const float4 *q = (const float4 *)(const void *)(from + p->warp * ROWS), *k = q + each, *decay = k + each;
     float by_key[4] = {}, by_query[4] = {};
     IG_UNROLL for (int i = 0; i < ROWS; i += 4) {
-        float4 a = k[i / 4], b = q[i / 4];
-        IG_UNROLL for (int j = 0; j < 4; j++) state[i + j] *= decay;
+        float4 a = k[i / 4], b = q[i / 4], left = decay[i / 4];
+        state[i] *= left.x, state[i + 1] *= left.y, state[i + 2] *= left.z, state[i + 3] *= left.w;
         by_key[0] = fmaf(a.x, state[i], by_key[0]), by_query[0] = fmaf(b.x, state[i], by_query[0]);
         by_key[1] = fmaf(a.y, state[i + 1], by_key[1]), by_query[1] = fmaf(b.y, state[i + 1], by_query[1]);
         by_key[2] = fmaf(a.z, state[i + 2], by_key[2]), by_query[2] = fmaf(b.z, state[i + 2], by_query[2]);
@@ -195,9 +200,9 @@ static __device__ __forceinline__ float change_rows(float *state, const float *f
     for (int w = 0; w < p->n_warps; w++) {
         by_key += read[w * READS * COLUMNS + p->lane];
         by_query += read[w * READS * COLUMNS + COLUMNS + p->lane];
-        IG_UNROLL for (int j = 0; j < PRODUCTS; j++) sum[j] += from[2 * dims + w * PRODUCTS + j];
+        IG_UNROLL for (int j = 0; j < PRODUCTS; j++) sum[j] += from[3 * dims + w * PRODUCTS + j];
     }
-    bool is_delta = s->kind == IG_GATED_DELTA_NET;
+    bool is_delta = s->kind != IG_MAMBA_2;
     float query_scale = is_delta ? scale_of(sum[0]) / sqrtf((float)s->key_dim) : 1.0f;
     float key_scale = is_delta ? scale_of(sum[1]) : 1.0f;
     float change = key_scale * (t->share * (is_delta ? t->v - key_scale * by_key : t->v));
@@ -256,7 +261,7 @@ static __global__ void __launch_bounds__(MOST_THREADS) recur(recurrence r) {
         const float *from = tokens + i % TOKENS_KEPT * token_floats(p.n_warps);
         float *read = reads + i % 2 * read_floats(p.n_warps);
         if (i + 1 < n) next = token_of(&r, &p, job->row + i + 1);
-        read_rows(state, read, from, &p, now.decay);
+        read_rows(state, read, from, &p);
         if (i + 1 < n) put_token(tokens + (i + 1) % TOKENS_KEPT * token_floats(p.n_warps), &p, &next);
         __syncthreads();
         float got = change_rows(state, from, read, &p, &now, &r.s);
@@ -312,6 +317,7 @@ void ig_cuda_recur(ig_device *d, float *out, const float *x, const float *beta, 
                     find(g, w->decay),
                     find(g, w->decay_bias),
                     is_mamba ? find(g, w->skip) : NULL,
+                    ig_recurrence_decays(s),
                     NULL};
     for (int i = 0, n, most; i < n_jobs; i += n) {
         n = min_int(n_jobs - i, MOST_JOBS);
