@@ -25,7 +25,7 @@ static const double commit_seconds = 5;
 static const double observe_seconds = 0.25, observe_rest = 100;
 
 ig_scheduler_options ig_scheduler_defaults(void) {
-    return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 512, .piece_seconds = 0.025};
+    return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 2560, .piece_seconds = 0.025};
 }
 
 static int n_places(const ig_scheduler *c) { return c->o.session.cache.memory.n_sessions; }

@@ -25,11 +25,13 @@ static const absent_field absent[] = {
     {"functions", JSON_ARRAY, NULL},
     {"function_call", JSON_STRING, "none"},
     {"web_search_options", JSON_OBJECT, NULL},
+    {"mcp_servers", JSON_ARRAY, NULL},
+    {"container", JSON_STRING, NULL},
+    {"compaction", JSON_OBJECT, NULL},
     /* forms of the answer */
     {"grammar_triggers", JSON_ARRAY, NULL},
     {"ebnf", JSON_STRING, NULL},
     {"structural_tag", JSON_STRING, NULL},
-    {"guided_decoding_backend", JSON_STRING, NULL},
     {"guided_whitespace_pattern", JSON_STRING, NULL},
     {"verbosity", JSON_STRING, "medium"},
     {"reasoning", JSON_OBJECT, NULL},
@@ -72,7 +74,6 @@ static const absent_field absent[] = {
     {"logits_processor_pattern", JSON_STRING, NULL},
     {"allowed_token_ids", JSON_ARRAY, NULL},
     {"bad_words", JSON_ARRAY, NULL},
-    {"samplers", JSON_ARRAY, NULL},
     {"mirostat", JSON_REAL, "0"},
     {"top_a", JSON_REAL, "0"},
     {"tfs_z", JSON_REAL, "1"},
@@ -80,11 +81,9 @@ static const absent_field absent[] = {
     {"epsilon_cutoff", JSON_REAL, "0"},
     {"penalty_alpha", JSON_REAL, "0"},
     {"n_probs", JSON_REAL, "0"},
-    {"n_keep", JSON_REAL, "0"},
     {"n_discard", JSON_REAL, "0"},
     {"n_indent", JSON_REAL, "0"},
     {"t_max_predict_ms", JSON_REAL, "0"},
-    {"id_slot", JSON_REAL, "-1"},
     /* of the other kind of answers */
     {"messages", JSON_ARRAY, NULL},
     {"prompt", JSON_STRING, NULL},
@@ -110,6 +109,10 @@ static const struct {
     {"request_id", JSON_STRING},
     {"timings_per_token", JSON_TRUE},
     {"return_progress", JSON_TRUE},
+    {"guided_decoding_backend", JSON_STRING},
+    {"samplers", JSON_ARRAY},
+    {"n_keep", JSON_INTEGER},
+    {"id_slot", JSON_INTEGER},
     {"name", JSON_STRING},
     {"refusal", JSON_STRING},
     {"annotations", JSON_ARRAY},
@@ -144,7 +147,7 @@ static bool is_new(ig_server *s, const char name[IG_SERVER_FIELD_BYTES]) {
 }
 
 /* The name comes from a client: only what a terminal shows as it is. */
-static void note_unknown(ig_server *s, const char *name) {
+void ig_field_note(ig_server *s, const char *name) {
     char shown[IG_SERVER_FIELD_BYTES] = {0};
     for (size_t i = 0; i + 1 < sizeof shown && name[i]; i++) shown[i] = name[i] > ' ' && name[i] < 127 ? name[i] : '?';
     if (is_new(s, shown)) ig_server_say(s, "passed over: requests have a field '%s', which is not known", shown);
@@ -165,7 +168,7 @@ static bool check_other(ig_call *c, const char *where, const char *name, const j
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (strcmp(absent[i].name, name) == 0)
             return asks_nothing(&absent[i], value) || refuse_field(c, where, name, "is not supported here");
-    note_unknown(c->server, name);
+    ig_field_note(c->server, name);
     return true;
 }
 

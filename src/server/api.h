@@ -50,6 +50,7 @@ extern const ig_api ig_api_native, ig_api_infill;
 /* Anthropic's messages (messages_ask.c, messages.c). */
 extern const ig_api ig_api_messages;
 json_t *ig_messages_body(ig_call *c, const json_t *body);
+#define IG_MESSAGES_THREAD "thread" /* its field that goes on with a conversation the server has kept */
 
 /* OpenAI's responses (responses_ask.c, responses.c). */
 extern const ig_api ig_api_responses;

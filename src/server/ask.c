@@ -146,29 +146,44 @@ static bool read_sampler(ig_exchange *x) {
     return ok;
 }
 
+/* One more. Lists may have false in place of a number: never. */
+static bool add_bias(ig_exchange *x, const char *name, long id, const json_t *value, bool may_be_false) {
+    double bias = may_be_false && json_is_false(value) ? -100 : json_is_number(value) ? json_number_value(value) : NAN;
+    int n_vocab = x->call->server->info.n_vocab;
+    if (id < 0 || id >= n_vocab || !(fabs(bias) <= 100))
+        return ig_refuse(x->call, 400, "logit_bias",
+                         "logit_bias: '%.32s' must be a token of the vocabulary of %d, with a number from -100 to 100",
+                         name, n_vocab);
+    x->bias[x->ask.sampler.n_logit_bias++] = (ig_logit_bias){(int32_t)id, bias <= -100 ? -INFINITY : (float)bias};
+    return true;
+}
+
+/* OpenAI's object of tokens, or llama-server's list of pairs. */
 static bool read_bias(ig_exchange *x) {
+    size_t i;
+    char text[32];
     const char *name;
     json_t *value, *all = ig_field(x->body, "logit_bias");
-    int n_vocab = x->call->server->info.n_vocab;
-    size_t n = 0;
     if (!all) return true;
-    if (!json_is_object(all) || json_object_size(all) > BIASES_MAX)
-        return ig_refuse(x->call, 400, "logit_bias", "logit_bias must be an object of at most %d tokens", BIASES_MAX);
-    x->bias = calloc(json_object_size(all) + 1, sizeof *x->bias);
+    size_t n = json_is_array(all) ? json_array_size(all) : json_object_size(all);
+    if ((!json_is_object(all) && !json_is_array(all)) || n > BIASES_MAX)
+        return ig_refuse(x->call, 400, "logit_bias", "logit_bias must be an object or a list of at most %d tokens",
+                         BIASES_MAX);
+    x->bias = calloc(n + 1, sizeof *x->bias);
     if (!x->bias) return ig_refuse(x->call, 500, NULL, "out of memory for logit_bias");
+    x->ask.sampler.logit_bias = x->bias;
+    x->ask.sampler.n_logit_bias = 0;
+    json_array_foreach(all, i, value) {
+        const json_t *token = json_array_get(value, 0);
+        snprintf(text, sizeof text, "[%zu]", i);
+        long id = json_is_integer(token) && json_integer_value(token) < INT_MAX ? (long)json_integer_value(token) : -1;
+        if (!add_bias(x, text, id, json_array_get(value, 1), true)) return false;
+    }
     json_object_foreach(all, name, value) {
         char *end;
         long id = strtol(name, &end, 10);
-        double bias = json_number_value(value);
-        if (*end || end == name || id < 0 || id >= n_vocab || !json_is_number(value) || !(fabs(bias) <= 100))
-            return ig_refuse(
-                x->call, 400, "logit_bias",
-                "logit_bias: '%.32s' must be a token of the vocabulary of %d, with a number from -100 to 100", name,
-                n_vocab);
-        x->bias[n++] = (ig_logit_bias){(int32_t)id, bias <= -100 ? -INFINITY : (float)bias};
+        if (!add_bias(x, name, *end || end == name ? -1 : id, value, false)) return false;
     }
-    x->ask.sampler.logit_bias = x->bias;
-    x->ask.sampler.n_logit_bias = n;
     return true;
 }
 

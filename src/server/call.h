@@ -109,6 +109,8 @@ bool ig_refuse_model(ig_call *c, const char *name);
 bool ig_field_only(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* The same of those only that are known to ask for what is not there; the others are passed over. */
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
+/* Logs, once for each name, that requests have a field which is passed over. */
+void ig_field_note(ig_server *s, const char *name);
 /* Values of a JSON text, about; SIZE_MAX: it goes too deep. */
 size_t ig_json_values(const char *text, size_t n);
 /* The body, an object or whatever `type` is, to be dropped by the caller; NULL: refused. */

@@ -121,17 +121,18 @@ static bool take_forms(ig_exchange *x, const json_t *object, const char *where, 
 
 /* OpenAI's. An object may have a schema, as llama.cpp has it. */
 static bool take_response_format(ig_exchange *x) {
-    static const form schema[] = {{"schema", take_schema}, {NULL, NULL}};
+    static const form schema[] = {{"schema", take_schema}, {"value", take_schema}, {NULL, NULL}};
     const json_t *v = ig_field(x->body, "response_format"), *inner = ig_field(v, "json_schema");
     const char *type = json_string_value(json_object_get(v, "type"));
     if (!v || (type && strcmp(type, "text") == 0)) return true;
     if (type && strcmp(type, "json_object") == 0) {
-        if (ig_field(v, "schema")) return take_forms(x, v, "response_format.", schema);
+        if (ig_field(v, "schema") || ig_field(v, "value")) return take_forms(x, v, "response_format.", schema);
         return take_any_object(&x->grammar, x->call, "response_format", json_true());
     }
     if (!type || strcmp(type, "json_schema") != 0)
         return ig_refuse(x->call, 400, "response_format",
                          "response_format: type must be text, json_object or json_schema");
+    if (!inner && ig_field(v, "schema")) return take_forms(x, v, "response_format.", schema); /* llama-server's */
     if (!ig_field(inner, "schema"))
         return ig_refuse(x->call, 400, "response_format", "response_format: json_schema.schema is missing");
     return take_forms(x, inner, "response_format.json_schema.", schema);

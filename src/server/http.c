@@ -37,7 +37,7 @@ const ig_route ig_server_routes[] = {
     {"/api/tags", "GET, HEAD", false, ig_route_ollama_models, &ig_api_ollama_chat},
     {"/api/ps", "GET, HEAD", false, ig_route_ollama_loaded, &ig_api_ollama_chat},
     {"/api/show", "POST", false, ig_route_ollama_show, &ig_api_ollama_chat},
-    {"/api/version", "GET, HEAD", true, ig_route_version, NULL},
+    {"/api/version", "GET, HEAD", true, ig_route_ollama_version, NULL},
     {"/api/embed", "POST", false, ig_route_answers, &ig_api_ollama_embed},
     {"/api/embeddings", "POST", false, ig_route_answers, &ig_api_ollama_embeddings},
     {"/v1/embeddings", "POST", false, ig_route_answers, &ig_api_embeddings},
@@ -94,10 +94,10 @@ static bool is_type(const char *given, const char *type) {
     return given && strncasecmp(given, type, n) == 0 && (!given[n] || given[n] == ';' || given[n] == ' ');
 }
 
-/* What curl says of a body if it is told nothing else. A page could send that anywhere without asking before, but no
- * browser lets it leave out the other two. */
-static bool is_curls_own(const ig_head *h, const char *type) {
-    return is_type(type, "application/x-www-form-urlencoded") && !ig_head_value(h, "Origin") &&
+/* What curl says of a body if it is told nothing else, or nothing, as many clients. A page could send both anywhere
+ * without asking before, but no browser lets it leave out the other two. */
+static bool is_of_no_page(const ig_head *h, const char *type) {
+    return (!type || is_type(type, "application/x-www-form-urlencoded")) && !ig_head_value(h, "Origin") &&
            !ig_head_value(h, "Sec-Fetch-Site");
 }
 
@@ -105,7 +105,7 @@ static bool check_type(ig_call *c) {
     const char *type = ig_head_value(c->head, "Content-Type"), *coding = ig_head_value(c->head, "Content-Encoding");
     if (coding && strcasecmp(coding, "identity") != 0)
         return ig_refuse(c, 415, NULL, "the body must be as it is, without a Content-Encoding");
-    if (is_type(type, "application/json") || is_curls_own(c->head, type)) return true;
+    if (is_type(type, "application/json") || is_of_no_page(c->head, type)) return true;
     return ig_refuse(c, 415, NULL, "the body must be JSON, and its header Content-Type: application/json");
 }
 

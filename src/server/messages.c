@@ -185,7 +185,11 @@ static json_t *refusal(const ig_refusal *r) {
                        : r->status == 503 ? "overloaded_error"
                        : r->status >= 500 ? "api_error"
                                           : "invalid_request_error";
-    return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message", ig_text_string(r->text));
+    json_t *details = NULL; /* by which Anthropic's client knows that it has to send the whole conversation */
+    if (strcmp(r->field, IG_MESSAGES_THREAD) == 0)
+        details = json_pack("{s:s, s:[s]}", "error_code", "thread_unsupported_request", "unsupported", r->field);
+    return json_pack("{s:s, s:{s:s, s:o, s:o*}}", "type", "error", "error", "type", type, "message",
+                     ig_text_string(r->text), "details", details);
 }
 
 static bool fail(ig_exchange *x, const ig_refusal *r) { return ig_stream_event(x, "error", refusal(r)); }

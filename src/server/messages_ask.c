@@ -149,30 +149,36 @@ static bool add_thinking(ig_translation *t, const json_t *thinking) {
     return true;
 }
 
-/* How much is to be thought, and the form of the answer. */
-static bool add_output(ig_translation *t, const json_t *config) {
-    json_t *format = ig_field(config, "format"), *effort = ig_field(config, "effort");
-    if (config && !json_is_object(config))
-        return ig_refuse(t->call, 400, "output_config", "output_config must be an object");
-    if (effort) t->ok &= json_object_set(t->out, "reasoning_effort", effort) == 0;
+static bool add_format(ig_translation *t, const json_t *format, const char *name) {
     if (!format) return true;
     if (!ig_is_type(format, "json_schema") || !ig_field(format, "schema"))
-        return ig_refuse(t->call, 400, "output_config",
-                         "output_config.format must be of type json_schema, with a schema");
+        return ig_refuse(t->call, 400, name, "%s must be of type json_schema, with a schema", name);
     ig_translation_set(t, t->out, "response_format",
                        json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema", "json_schema", "name", "answer",
                                  "schema", ig_field(format, "schema")));
     return true;
 }
 
+/* How much is to be thought, and the form of the answer, which used to stand by itself. */
+static bool add_output(ig_translation *t, const json_t *config) {
+    json_t *effort = ig_field(config, "effort");
+    if (config && !json_is_object(config))
+        return ig_refuse(t->call, 400, "output_config", "output_config must be an object");
+    if (effort) t->ok &= json_object_set(t->out, "reasoning_effort", effort) == 0;
+    return add_format(t, ig_field(t->body, "output_format"), "output_format") &&
+           add_format(t, ig_field(config, "format"), "output_config.format");
+}
+
 static bool translate(ig_translation *t) {
     static const char *const absent[] = {"n", "best_of", "logprobs", "top_logprobs", "stream_options", "stop", NULL},
                              *const theirs[] = {
-                                 "system",        "tools",    "tool_choice",        "stop_sequences", "thinking",
-                                 "output_config", "metadata", "context_management", "container",      NULL};
+                                 "system",        "tools",         "tool_choice", "stop_sequences",     "thinking",
+                                 "output_config", "output_format", "metadata",    "context_management", NULL};
     const json_t *body = t->body;
     json_t *system = ig_field(body, "system"), *stops = ig_field(body, "stop_sequences");
     if (ig_translation_refuses(t, absent)) return false;
+    if (ig_field(body, IG_MESSAGES_THREAD))
+        return ig_refuse(t->call, 400, IG_MESSAGES_THREAD, "conversations are not kept: send all messages");
     ig_translation_drop(t, theirs);
     if (system) ig_translation_append(t, t->messages, json_pack("{s:s, s:O}", "role", "system", "content", system));
     if (stops) t->ok &= json_object_set(t->out, "stop", stops) == 0;

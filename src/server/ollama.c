@@ -32,6 +32,12 @@ static json_t *head_of(const char *model, bool is_message, json_t *text, json_t 
     return ig_json_if(ok, out);
 }
 
+/* Takes `out`, which gets the scores of a choice's tokens, if it has any. */
+static json_t *with_scores(json_t *out, const json_t *choice) {
+    json_t *list = json_object_get(json_object_get(choice, "logprobs"), "content");
+    return ig_json_if(!list || json_object_set(out, "logprobs", list) == 0, out);
+}
+
 static json_int_t nanoseconds(double seconds) { return (json_int_t)(seconds * 1e9); }
 
 /* Takes `out`, which becomes the last part of an answer, or all of it. */
@@ -70,6 +76,7 @@ static json_t *reply(ig_exchange *x) {
     }
     if (json_is_null(text)) text = NULL;
     json_t *out = head_of(x->model_name, is_message(x), text, json_object_get(message, "reasoning_content"), calls);
+    out = with_scores(out, choice);
     json_decref(whole);
     if (ok) return finish(out, &x->choices[0]);
     json_decref(out);
@@ -110,8 +117,9 @@ static bool tell(ig_exchange *x, json_t *choice) {
            *thoughts = json_object_get(delta, "reasoning_content");
     bool ok = choice != NULL;
     size_t i;
-    if (json_string_length(text) || json_string_length(thoughts))
-        ok = ok && ig_stream_event(x, NULL, head_of(x->model_name, is_message(x), text, thoughts, NULL));
+    if (json_string_length(text) || json_string_length(thoughts) || json_is_object(json_object_get(choice, "logprobs")))
+        ok = ok &&
+             ig_stream_event(x, NULL, with_scores(head_of(x->model_name, is_message(x), text, thoughts, NULL), choice));
     json_array_foreach(calls, i, call) ok = ok && add_to_call(x, call);
     if (json_is_string(json_object_get(choice, "finish_reason")))
         ok = ok && end_call(x) &&
@@ -197,10 +205,24 @@ static json_t *details_json(const ig_server *s) {
                      count_json(s->info.n_params), "quantization_level", s->info.weight_type);
 }
 
-json_t *ig_ollama_model(const char *name, int64_t created, uint64_t bytes, json_t *details) {
-    return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", name, "model", name, "modified_at",
-                     time_json((time_t)created), "size", (json_int_t)bytes, "digest", "", "details", details);
+/* Clients take models with the same digest for one: 64 digits that another name or size makes others of (FNV-1a). */
+static void digest_of(char out[65], const char *name, uint64_t bytes) {
+    for (int part = 0; part < 4; part++) {
+        uint64_t h = 0xcbf29ce484222325u + bytes + (uint64_t)part;
+        for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+        snprintf(out + 16 * part, 17, "%016llx", (unsigned long long)h);
+    }
 }
+
+json_t *ig_ollama_model(const char *name, int64_t created, uint64_t bytes, json_t *details) {
+    char digest[65];
+    digest_of(digest, name, bytes);
+    return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", name, "model", name, "modified_at",
+                     time_json((time_t)created), "size", (json_int_t)bytes, "digest", digest, "details", details);
+}
+
+/* Of Ollama's API, below which some clients ask for nothing. */
+void ig_route_ollama_version(ig_call *c) { ig_reply_json(c, json_pack("{s:s}", "version", "0.12.0")); }
 
 static json_t *model_json(const ig_server *s, const char *name) {
     return ig_ollama_model(name, s->created, s->info.weight_bytes, details_json(s));

@@ -25,10 +25,6 @@ bool ig_ollama_options(ig_translation *t, json_t *options) {
                  {"frequency_penalty", "frequency_penalty"},
                  {"seed", "seed"},
                  {"stop", "stop"},
-                 {"mirostat", "mirostat"}, /* refused there, unless it is 0 */
-                 {"tfs_z", "tfs_z"},
-                 {"mirostat_tau", NULL},
-                 {"mirostat_eta", NULL},
                  {"penalize_newline", NULL},
                  {"num_ctx", NULL}, /* the server's context is what it is */
                  {"num_keep", NULL},
@@ -50,7 +46,10 @@ bool ig_ollama_options(ig_translation *t, json_t *options) {
         size_t i = 0, n = sizeof known / sizeof *known;
         if (json_is_null(value)) continue;
         while (i < n && strcmp(known[i].name, name) != 0) i++;
-        if (i == n) return ig_refuse(t->call, 400, "options", "options.%.64s is not known", name);
+        if (i == n) {
+            ig_field_note(t->call->server, name); /* as Ollama passes over what it does not know */
+            continue;
+        }
         bool fills = known[i].ours && strcmp(name, "num_predict") == 0 && json_integer_value(value) < 0;
         if (known[i].ours && !fills) t->ok &= json_object_set(t->out, known[i].ours, value) == 0;
     }
@@ -95,8 +94,7 @@ const char *ig_ollama_own_name(const ig_server *s, const char *name) {
 
 /* What is common to all three. A stream is what comes unless it is not wanted. */
 static bool add_rest(ig_translation *t) {
-    static const char *const absent[] = {"n",        "best_of",         "logprobs", "top_logprobs", "stream_options",
-                                         "template", "response_format", NULL},
+    static const char *const absent[] = {"n", "best_of", "stream_options", "template", "response_format", NULL},
                              *const theirs[] = {"options", "format", "think",    "keep_alive", "truncate", "shift",
                                                 "raw",     "system", "template", "images",     "context",  NULL};
     const json_t *body = t->body;
@@ -165,11 +163,17 @@ static bool translate_prompt(ig_translation *t) {
     return true;
 }
 
+/* Scores of completions are asked for in another way. */
+static bool translate_raw(ig_translation *t) {
+    static const char *const absent[] = {"logprobs", "top_logprobs", NULL};
+    return !ig_translation_refuses(t, absent) && add_rest(t);
+}
+
 json_t *ig_ollama_chat_body(ig_call *c, const json_t *body) { return ig_translate(c, body, translate_chat); }
 json_t *ig_ollama_prompt_body(ig_call *c, const json_t *body) { return ig_translate(c, body, translate_prompt); }
 
 json_t *ig_ollama_raw_body(ig_call *c, const json_t *body) {
-    json_t *out = ig_translate(c, body, add_rest);
+    json_t *out = ig_translate(c, body, translate_raw);
     if (out) json_object_del(out, "messages");
     return out;
 }

@@ -260,8 +260,9 @@ void ig_router_answer(ig_call *c) {
         void (*of_one)(ig_call *c), (*here)(ig_call *c);
     } own[] = {{ig_route_models, tell_models},        {ig_route_ollama_models, tell_tags},
                {ig_route_ollama_loaded, tell_loaded}, {ig_route_health, ig_route_health},
-               {ig_route_version, ig_route_version},  {ig_route_page, ig_route_page},
-               {ig_route_load, ig_route_load},        {ig_route_unload, ig_route_unload}};
+               {ig_route_version, ig_route_version},  {ig_route_ollama_version, ig_route_ollama_version},
+               {ig_route_page, ig_route_page},        {ig_route_load, ig_route_load},
+               {ig_route_unload, ig_route_unload}};
     ig_watch_call(&c->server->watch, c->wire->connection, c);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i].of_one == c->route->handle) {

@@ -24,6 +24,7 @@ void ig_route_ollama(ig_call *c);  /* the same, but for those that want no answe
 void ig_route_ollama_models(ig_call *c);
 void ig_route_ollama_loaded(ig_call *c);
 void ig_route_ollama_show(ig_call *c);
+void ig_route_ollama_version(ig_call *c);
 void ig_route_count_tokens(ig_call *c);
 void ig_route_input_tokens(ig_call *c);
 void ig_route_models(ig_call *c);

@@ -59,10 +59,7 @@ static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
     json_t *choices = json_array();
     if (choice) json_array_append_new(choices, choice);
     json_object_set_new(chunk, "choices", choices);
-    if (!choice || x->has_running_usage)
-        json_object_set_new(chunk, "usage", ig_exchange_usage(x));
-    else if (x->has_usage)
-        json_object_set_new(chunk, "usage", json_null());
+    if (!choice || x->has_running_usage) json_object_set_new(chunk, "usage", ig_exchange_usage(x));
     if (last) {
         json_object_set_new(chunk, "timings", ig_choice_timings(last));
         json_object_set_new(chunk, "infinigen", ig_choice_cost(last));

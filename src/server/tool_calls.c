@@ -172,12 +172,15 @@ static found read_bare(const span *s, size_t at, call_text *c) {
     if (f == YES) f = read_either(s, &key, "\"name\"", "\"type\"");
     if (f == YES) f = find_end(s, begin, &c->end);
     if (f != YES) return f;
-    size_t behind = past_blanks(s, c->end);
-    if (fence == YES && read_mark(s, &behind, "```") == MORE) return MORE;
+    /* A block may have several calls, only the first of which its mark is before. */
+    size_t behind = past_blanks(s, c->end), last = c->end;
+    found close = read_mark(s, &behind, "```");
+    if (close == MORE) return MORE;
+    if (fence == YES || close == YES) last = behind;
     json_t *object = read_object(s, begin, c->end);
     f = object && read_members(s, object, c) ? YES : NO;
     json_decref(object);
-    if (fence == YES) c->end = behind;
+    c->end = last;
     return f;
 }
 

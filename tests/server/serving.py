@@ -57,6 +57,7 @@ class Server:
         headers = {**self.headers, **(headers or {})}
         if body is not None or raw is not None:
             headers.setdefault("Content-Type", "application/json")
+            headers = {k: v for k, v in headers.items() if v is not None}
         c.request(method or ("GET" if body is None and raw is None else "POST"), path,
                   raw if raw is not None else None if body is None else json.dumps(body), headers)
         r = c.getresponse()

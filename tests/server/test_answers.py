@@ -236,7 +236,7 @@ def test_streams(server):
         assert said(events, chat) == (choice["message"]["content"] if chat else choice["text"])
         assert events[-1]["choices"] == []
         assert events[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
-        assert all(e["usage"] is None for e in events[:-1])
+        assert all("usage" not in e for e in events[:-1])  # some clients pass over what has it
         assert [e["choices"][0]["finish_reason"] for e in events[:-1]][-1] == choice["finish_reason"]
         assert len({e["id"] for e in events}) == 1
         if chat:

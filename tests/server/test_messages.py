@@ -154,6 +154,9 @@ def test_tells_thoughts(program, tmp_path):
     ({"tool_choice": {"type": "any"}}, "there are no tools"),
     ({"thinking": {"type": "much"}}, "thinking"),
     ({"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
+    ({"output_format": {"type": "xml"}}, "output_format"),
+    ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+    ({"thread": {"type": "create"}}, "conversations are not kept"),
     ({"n": 2}, "n is no field"),
     ({"max_tokens": "many"}, "max_tokens"),
     ({"stop_sequences": [7]}, "stop"),
@@ -162,11 +165,13 @@ def test_tells_thoughts(program, tmp_path):
 def test_refuses(server, body, words):
     for path in (PATH, COUNT):
         status, reply, _ = server.ask(path, {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 2, **body})
-        if path == COUNT and ("max_tokens" in body or "stop_sequences" in body):
+        if path == COUNT and body.keys() & {"max_tokens", "stop_sequences", "mcp_servers"}:
             assert status == 200
             continue
         assert status == 400 and reply["type"] == "error" and reply["error"]["type"] == "invalid_request_error", reply
         assert words in reply["error"]["message"]
+        details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        assert reply["error"].get("details") == (details if "thread" in body else None)
 
 
 def test_takes_a_key_in_its_own_field(program, tmp_path):

@@ -27,7 +27,8 @@ WRONG = [
     ({"prompt": "a", "logprobs": 21}, "logprobs"), ({"prompt": "a", "logprobs": True}, "logprobs"),
     ({"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"), ({"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias"),
     ({"prompt": "a", "logit_bias": {"99999999": 1}}, "logit_bias"),
-    ({"prompt": "a", "logit_bias": []}, "logit_bias"), ({"prompt": "a", "stream": "yes"}, "stream"),
+    ({"prompt": "a", "logit_bias": [[1]]}, "logit_bias"), ({"prompt": "a", "logit_bias": [["1", 1]]}, "logit_bias"),
+    ({"prompt": "a", "logit_bias": {"1": False}}, "logit_bias"), ({"prompt": "a", "stream": "yes"}, "stream"),
     ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
     ({"prompt": "a", "suffix": "b"}, "suffix"), ({"prompt": "a", "best_of": 2}, "best_of"),
     ({"prompt": "a", "seed": "x"}, "seed"), ({"prompt": "a", "model": 1}, "model"),
@@ -204,7 +205,8 @@ def test_wrong_bodies(server):
         assert status == 400 and reply["error"]["type"] == "invalid_request_error", (raw[:40], reply)
     small, form = b'{"prompt":"a","max_tokens":1}', {"Content-Type": "application/x-www-form-urlencoded"}
     own = f"http://127.0.0.1:{server.port}"
-    for headers, expected in (({"Content-Type": "text/plain"}, 415), (form, 200), ({**form, "Sec-Fetch-Site": "cross-site"}, 415),
+    none = {"Content-Type": None}
+    for headers, expected in (({"Content-Type": "text/plain"}, 415), (none, 200), ({**none, "Origin": own}, 415), (form, 200), ({**form, "Sec-Fetch-Site": "cross-site"}, 415),
                               ({**form, "Origin": own}, 415), ({"Content-Type": "application/json; charset=utf-8", "Origin": own}, 200)):
         assert server.ask(TEXT, raw=small, headers=headers)[0] == expected, headers
     for coding, expected in (("gzip", 415), ("identity", 200)):

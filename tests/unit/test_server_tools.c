@@ -99,6 +99,8 @@ static const struct {
     /* without marks, as some models have it: only at the beginning, and only what is a tool */
     {&hermes, "```json\n{\n  \"name\": \"a\",\n  \"arguments\": {\"x\": 1}\n}\n```", "", "a{\"x\": 1};"},
     {&hermes, "{\"name\": \"b\", \"parameters\": {}}\n{\"name\": \"a\", \"arguments\": {}}", "", "b{};a{};"},
+    {&hermes, "```json\n{\"name\": \"a\", \"arguments\": {}}\n{\"name\": \"b\", \"arguments\": {}}\n```", "",
+     "a{};b{};"},
     {&hermes, "```\n{\"name\": \"other\", \"arguments\": {}}\n```",
      "```\n{\"name\": \"other\", \"arguments\": {}}\n```", ""},
     {&hermes, "{\"name\": \"a\", \"age\": 3}", "{\"name\": \"a\", \"age\": 3}", ""},
