@@ -15,7 +15,7 @@
 #include "format/json.h"
 #include "model/config_hf.h"
 
-enum { MAX_CONFIG_BYTES = 1 << 20 };
+enum { MAX_CONFIG_BYTES = 16 << 20 }; /* some list thousands of matrices that are packed */
 
 /* Fields that, unless absent, null or neutral (0, false, `neutral`), change the computation; a family knows its own. */
 static void check_unknown(ig_hf_reader *r, const char *const *own, size_t n_own) {
@@ -35,7 +35,6 @@ static void check_unknown(ig_hf_reader *r, const char *const *own, size_t n_own)
         {"partial_rotary_factor", 1},
         {"rope_interleaved", 0},
         {"alibi", 0},
-        {"use_qk_norm", 0},
         {"qk_layernorm", 0},
         {"add_cross_attention", 0},
     };
@@ -49,6 +48,14 @@ static void check_unknown(ig_hf_reader *r, const char *const *own, size_t n_own)
         r->status =
             ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is set, which is not supported", r->path, fields[i].key);
     }
+}
+
+/* Where heads are normed in any case, as in Qwen3, it says nothing. */
+static void check_head_norms(ig_hf_reader *r, const ig_config *c, const ig_hf_family *f) {
+    static const char key[] = "use_qk_norm";
+    bool is_own = false;
+    for (size_t k = 0; k < IG_COUNT(f->own); k++) is_own = is_own || (f->own[k] && strcmp(f->own[k], key) == 0);
+    if (!is_own && c->head_norm == IG_HEAD_NORM_NONE && ig_hf_bool(r, key, false)) ig_hf_refuse(r, key, "true");
 }
 
 /* Models that also see pictures state what their text part is apart; of these that is all that there is to know. */
@@ -100,16 +107,41 @@ static ig_status read_root(ig_config *out, ig_hf_reader *r) {
     check_unknown(r, f->own, IG_COUNT(f->own));
     read_common(r, out);
     if (!r->status) f->read(r, out);
+    if (!r->status) check_head_norms(r, out, f);
     if (r->status) return r->status;
     const ig_config_names names = {r->path,    "hidden_size", "num_attention_heads", "num_key_value_heads",
                                    "head_dim", "head_dim",    "rms_norm_eps",        "rope_theta"};
     return ig_config_finish(out, &names, r->err);
 }
 
+/* A copy of a text, to be freed, with null where Python writes what JSON does not have: Infinity, in any sign. NULL: no
+ * memory. */
+static char *without_infinity(const char *text, size_t n) {
+    static const char word[] = "Infinity";
+    enum { SIZE = sizeof word - 1 };
+    char *out = malloc(n + 1);
+    bool in_string = false;
+    if (!out) return NULL;
+    memcpy(out, text, n);
+    for (size_t i = 0; i < n; i++) {
+        if (in_string && out[i] == '\\') {
+            i++;
+        } else if (out[i] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && n - i >= SIZE && memcmp(out + i, word, SIZE) == 0) {
+            if (i && out[i - 1] == '-') out[i - 1] = ' ';
+            memcpy(out + i, "null    ", SIZE);
+        }
+    }
+    return out;
+}
+
 ig_status ig_config_from_json(ig_config *out, const char *text, size_t n_bytes, const char *path, ig_error *err) {
     json_t *root;
     *out = (ig_config){0};
-    ig_status s = ig_json_parse(&root, text, n_bytes, path, err);
+    char *plain = without_infinity(text, n_bytes);
+    ig_status s = plain ? ig_json_parse(&root, plain, n_bytes, path, err) : ig_fail_memory(err, path, n_bytes);
+    free(plain);
     if (s) return s;
     ig_hf_reader r = {.root = root, .path = path, .err = err};
     if (json_is_object(root))

@@ -297,13 +297,18 @@ static void read_muse_glimmer(ig_hf_reader *r, ig_config *c) {
     if (strcmp(act, "silu") != 0) ig_hf_refuse(r, "hidden_activation", act);
 }
 
+/* null: there is none. */
+static double read_cap(ig_hf_reader *r, const char *key, double absent) {
+    return json_is_null(json_object_get(r->root, key)) ? 0 : ig_hf_scale(r, key, absent);
+}
+
 static void read_gemma2(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 4;
     read_gemma(r, c);
     c->norm_order = IG_NORMS_AROUND;
     c->attn_scale = 1 / sqrt(ig_hf_scale(r, "query_pre_attn_scalar", 256));
-    c->score_cap = ig_hf_scale(r, "attn_logit_softcapping", 50);
-    c->logit_cap = ig_hf_scale(r, "final_logit_softcapping", 30);
+    c->score_cap = read_cap(r, "attn_logit_softcapping", 50);
+    c->logit_cap = read_cap(r, "final_logit_softcapping", 30);
     ig_hf_read_local_layers(r, c, 2, IG_HF_WINDOW, IG_ROPE_MAIN, IG_ROPE_MAIN);
 }
 

@@ -2,6 +2,7 @@
  *
  * Families of which some layers do not attend, with the defaults of the published model classes.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -155,7 +156,8 @@ void ig_hf_read_lfm3(ig_hf_reader *r, ig_config *c) {
 /* Steps within limits would be another sum. */
 static void refuse_step_limits(ig_hf_reader *r) {
     const json_t *limits = ig_hf_get(r->root, "time_step_limit"), *most = json_array_get(limits, 1);
-    if (json_number_value(json_array_get(limits, 0)) > 0 || json_is_number(most))
+    bool is_limit = json_is_number(most) && json_number_value(most) < (double)FLT_MAX;
+    if (json_number_value(json_array_get(limits, 0)) > 0 || is_limit)
         ig_hf_refuse(r, "time_step_limit", "other than 0 and infinity");
 }
 

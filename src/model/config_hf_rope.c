@@ -83,6 +83,10 @@ static void read_longrope(ig_hf_reader *r, ig_config *c, const json_t *rope) {
     check_gain(r, c);
 }
 
+static bool is_of_proportions(const ig_config *c) {
+    return strncmp(c->architecture, "gemma4", 6) == 0 || strcmp(c->architecture, "lfm3") == 0;
+}
+
 /* Of all frequencies of a head the first ones, which are divided by a factor; the others do not rotate (Gemma 4). */
 static void read_proportional(ig_hf_reader *r, ig_config *c, const json_t *rope) {
     double share = ig_hf_number(r, rope, "partial_rotary_factor", 1), factor = ig_hf_number(r, rope, "factor", 1);
@@ -152,7 +156,7 @@ void ig_hf_rope(ig_hf_reader *r, ig_config *c) {
         read_llama3(r, c, rope);
     } else if (c->n_rot && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
         read_longrope(r, c, rope);
-    } else if (c->n_rot && strcmp(type, "proportional") == 0) {
+    } else if (is_of_proportions(c) && strcmp(type, "proportional") == 0) {
         read_proportional(r, c, rope);
     } else if (strncmp(c->architecture, "hunyuan_v1_", 11) == 0 && strcmp(type, "dynamic") == 0) {
         read_alpha(r, c, rope);

@@ -172,6 +172,7 @@ void ig_hf_read_deepseek_v3(ig_hf_reader *r, ig_config *c) {
     if (r->status) return;
     if (strcmp(ig_hf_text(r, r->root, "scoring_func", "sigmoid"), "sigmoid") != 0)
         ig_hf_refuse(r, "scoring_func", "other than sigmoid");
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 2.5);
     read_groups(r, c);
 }
 
@@ -212,6 +213,7 @@ void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     ig_hf_read_deepseek_v3(r, c);
     check_plain_layers(r, c);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1.8);
 }
 
 static void read_indexer(ig_hf_reader *r, ig_config *c, int n_heads) {

@@ -198,7 +198,7 @@ static bool is_of_activations(const char *name) {
 }
 
 /* Tensors that may be left over: layers that guess tokens ahead, indexers of layers that go by another's, what sees
- * pictures, buffers that old checkpoints hold, copies of a tied embedding, and scales that nothing here needs. */
+ * pictures, buffers that old checkpoints hold, and scales that nothing here needs. */
 static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
     size_t n_prefix = strlen(b->names.prefix);
     bool is_prefixed = strncmp(t->name, b->names.prefix, n_prefix) == 0;
@@ -213,9 +213,7 @@ static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
     if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
-    if (ig_name_ends_with(t->name, ".rotary_emb.inv_freq") || is_of_activations(t->name)) return true;
-    return b->w->is_tied && strcmp(t->name, b->names.head) == 0 && t->n_dims == 2 &&
-           t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
+    return ig_name_ends_with(t->name, ".rotary_emb.inv_freq") || is_of_activations(t->name);
 }
 
 static void check_unused(ig_binder *b) {
@@ -260,9 +258,11 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     b.used = calloc(b.n_tensors + 1, sizeof *b.used);
     if (!b.used) return ig_fail_memory(err, "tensor list", b.n_tensors);
     ig_weight_names_choose(&b.names, c, g, st);
-    /* Of a text part it can be stated in two places that differ, and a model without a head is for embeddings. */
-    bool may_lack_head = c->is_text_part || (!g && !*b.names.prefix);
-    out->is_tied = c->tied || (may_lack_head && !ig_bind_find(&b, b.names.head));
+    /* An output matrix that is there counts, whatever is stated: the embedding's own, as old checkpoints have it, is
+     * the same. Of a text part it can be stated in two places that differ, and a model without a head is for
+     * embeddings. */
+    bool may_lack_head = c->tied || c->is_text_part || (!g && !*b.names.prefix);
+    out->is_tied = may_lack_head && !ig_bind_find(&b, b.names.head);
     check_types(&b);
     if (!b.status) bind_all(&b);
     if (!b.status) check_unused(&b);

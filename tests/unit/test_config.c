@@ -561,6 +561,21 @@ static void reads_indexers(void **state) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
 }
 
+/* What files of Python have, and what says nothing. */
+static void reads_odd_fields(void **state) {
+    (void)state;
+    ig_config c =
+        from_json("{\"model_type\":\"llama\",\"x\":[-Infinity,\"Infinity \\\"Infinity\",Infinity]," LLAMA "}");
+    assert_int_equal(c.d_model, 48);
+    c = from_json("{\"model_type\":\"qwen3\",\"head_dim\":8," LLAMA ",\"use_qk_norm\":true}");
+    assert_int_equal(c.head_norm, IG_HEAD_NORM_EACH);
+    c = from_json("{\"model_type\":\"gemma2\",\"num_key_value_heads\":2," LLAMA ",\"final_logit_softcapping\":null}");
+    assert_true(c.logit_cap == 0 && c.score_cap == 50);
+    refuses("{\"model_type\":\"llama\"," LLAMA ",\"use_qk_norm\":true}", "use_qk_norm");
+    refuses("{\"model_type\":\"llama\"," LLAMA ",\"x\":NaN}", "NaN");
+    refuses("{\"model_type\":\"glm\"," LLAMA ",\"rope_scaling\":{\"rope_type\":\"proportional\"}}", "proportional");
+}
+
 /* Blocks that are chosen, in layers of either list, with names of published files and with others. */
 static void reads_blocks(void **state) {
     (void)state;
@@ -632,7 +647,7 @@ int main(void) {
         cmocka_unit_test(reads_windows),    cmocka_unit_test(reads_qwen3),       cmocka_unit_test(reads_opt),
         cmocka_unit_test(reads_their_own),  cmocka_unit_test(reads_experts),     cmocka_unit_test(reads_others),
         cmocka_unit_test(reads_text_parts), cmocka_unit_test(reads_gemma4),      cmocka_unit_test(reads_indexers),
-        cmocka_unit_test(reads_blocks),     cmocka_unit_test(reads_kimi_linear),
+        cmocka_unit_test(reads_blocks),     cmocka_unit_test(reads_kimi_linear), cmocka_unit_test(reads_odd_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
