@@ -164,14 +164,33 @@ static bool names_own(ig_call *c, const json_t *body) {
     return !name || s->o->any_model || ig_ollama_own_name(s, name) || ig_refuse_model(c, name);
 }
 
+static bool has_question(const ig_call *c, const json_t *body) {
+    if (c->route->api == &ig_api_ollama_chat) return json_array_size(ig_field(body, "messages")) > 0;
+    return json_string_length(ig_field(body, "prompt")) > 0 || json_string_length(ig_field(body, "suffix")) > 0;
+}
+
+static bool is_nothing(const json_t *time) {
+    const char *text = json_string_value(time);
+    return text ? strcmp(text, "0") == 0 || strcmp(text, "0s") == 0
+                : json_is_number(time) && json_number_value(time) == 0;
+}
+
+bool ig_ollama_sends_away(const ig_call *c, const json_t *body) {
+    return !has_question(c, body) && is_nothing(ig_field(body, "keep_alive"));
+}
+
+void ig_ollama_say_done(ig_call *c, const char *model, const char *reason) {
+    json_t *out = head_of(model, c->route->api == &ig_api_ollama_chat, NULL, NULL, NULL);
+    bool ok = json_object_set_new(out, "done", json_true()) == 0 &&
+              json_object_set_new(out, "done_reason", json_string(reason)) == 0;
+    ig_reply_json(c, ig_json_if(ok, out));
+}
+
 /* Who asks for no answer wants the model to be there, which it is. */
-static void say_loaded(ig_call *c, const ig_api *api, const json_t *body) {
+static void say_loaded(ig_call *c, const json_t *body) {
     const char *name = json_string_value(ig_field(body, "model")),
                *own = name ? ig_ollama_own_name(c->server, name) : NULL;
-    json_t *out = head_of(own ? own : c->server->o->alias, api == &ig_api_ollama_chat, NULL, NULL, NULL);
-    bool ok = json_object_set_new(out, "done", json_true()) == 0 &&
-              json_object_set_new(out, "done_reason", json_string("load")) == 0;
-    ig_reply_json(c, ig_json_if(ok, out));
+    ig_ollama_say_done(c, own ? own : c->server->o->alias, "load");
 }
 
 void ig_route_ollama(ig_call *c) {
@@ -179,12 +198,10 @@ void ig_route_ollama(ig_call *c) {
     json_t *body = ig_body_object(c);
     if (!body) return;
     bool is_chat = api == &ig_api_ollama_chat, is_raw = false;
-    bool has_question =
-        is_chat ? json_array_size(ig_field(body, "messages")) > 0 : json_string_length(ig_field(body, "prompt")) > 0;
     bool has_suffix = !is_chat && json_string_length(ig_field(body, "suffix")) > 0;
     bool ok = (is_chat || ig_field_bool(c, body, "raw", &is_raw)) && names_own(c, body);
-    if (ok && !has_question && !has_suffix)
-        say_loaded(c, api, body);
+    if (ok && !has_question(c, body))
+        say_loaded(c, body);
     else if (ok)
         ig_answer(c, is_raw || has_suffix ? &ig_api_ollama_raw : api);
     json_decref(body);

@@ -168,10 +168,24 @@ static void hand_back(ig_call *c, int fd) {
     }
 }
 
+/* A model that is to leave memory. */
+static bool sends_away(ig_call *c, int i) {
+    enum { MOST_BYTES = 4096 }; /* of a body without a question */
+    json_t *body = i >= 0 && c->is_post && c->n_body <= MOST_BYTES ? ig_body(c, JSON_OBJECT) : NULL;
+    bool leaves = body && ig_ollama_sends_away(c, body);
+    json_decref(body);
+    if (!leaves) return false;
+    ig_children_leave(c->server->children, (size_t)i);
+    ig_ollama_say_done(c, c->server->o->models[i].name, "unload");
+    return true;
+}
+
 /* The process sees a client that has gone by the end of its own connection. */
 static void hand_on(ig_call *c) {
     ig_children *children = c->server->children;
-    int i = asked_model(c), fd = i < 0 ? -1 : ig_children_take(children, (size_t)i, c);
+    int i = asked_model(c);
+    if (c->route->handle == ig_route_ollama && sends_away(c, i)) return;
+    int fd = i < 0 ? -1 : ig_children_take(children, (size_t)i, c);
     if (fd < 0) return;
     if (ask(c, fd))
         hand_back(c, fd);

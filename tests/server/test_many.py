@@ -210,6 +210,10 @@ def test_load_and_unload(program, folder, served):
         assert s.ask("/models/load", {"model": "one"})[1] == {"success": True} and stages(s)["one"] == "loaded"
         assert s.ask("/models/unload", {"model": "one"})[1] == {"success": True}
         wait_for(s, "one", "unloaded")
+        for ask in ({}, {"keep_alive": "0s"}):
+            reply = s.ask("/api/generate", {"model": "one", **ask})[1]
+            assert reply["done"] and reply["done_reason"] == ("unload" if ask else "load")
+        wait_for(s, "one", "unloaded")
         assert s.ask("/models/load", {"model": "four"})[0] == 404
     with Server(program, served, "-c", 256) as s:
         assert s.ask("/models/load", {"model": "served"})[0] == 404
