@@ -61,6 +61,8 @@ extern const ig_api ig_api_ollama_chat, ig_api_ollama_prompt, ig_api_ollama_raw;
 json_t *ig_ollama_chat_body(ig_call *c, const json_t *body);
 /* One of a list of models, from seconds since 1970 and bytes; takes `details`. */
 json_t *ig_ollama_model(const char *name, int64_t created, uint64_t bytes, json_t *details);
+/* What /api/show says of a model. */
+json_t *ig_ollama_shown(const ig_model_info *m, const char *name, bool has_infill);
 /* Whether a request of /api/chat or /api/generate asks for no answer, but for its model to leave memory. */
 bool ig_ollama_sends_away(const ig_call *c, const json_t *body);
 /* Answers one that asks for none. */

@@ -216,10 +216,10 @@ static json_t *count_json(uint64_t n) {
     return i ? json_sprintf("%.1f%c", x, units[i]) : json_sprintf("%.0f", x);
 }
 
-static json_t *details_json(const ig_server *s) {
+static json_t *details_json(const ig_model_info *m) {
     return json_pack("{s:s, s:s, s:s, s:[s], s:o, s:s}", "parent_model", "", "format", "gguf", "family",
-                     s->info.architecture, "families", s->info.architecture, "parameter_size",
-                     count_json(s->info.n_params), "quantization_level", s->info.weight_type);
+                     m->architecture, "families", m->architecture, "parameter_size", count_json(m->n_params),
+                     "quantization_level", m->weight_type);
 }
 
 /* Clients take models with the same digest for one: 64 digits that another name or size makes others of (FNV-1a). */
@@ -242,7 +242,7 @@ json_t *ig_ollama_model(const char *name, int64_t created, uint64_t bytes, json_
 void ig_route_ollama_version(ig_call *c) { ig_reply_json(c, json_pack("{s:s}", "version", "0.12.0")); }
 
 static json_t *model_json(const ig_server *s, const char *name) {
-    return ig_ollama_model(name, s->created, s->info.weight_bytes, details_json(s));
+    return ig_ollama_model(name, s->created, s->info.weight_bytes, details_json(&s->info));
 }
 
 void ig_route_ollama_models(ig_call *c) {
@@ -265,24 +265,28 @@ void ig_route_ollama_loaded(ig_call *c) {
     ig_reply_json(c, model ? json_pack("{s:[o]}", "models", model) : NULL);
 }
 
-static json_t *info_json(const ig_server *s) {
+/* Of a directory that is not loaded there is no more than its name. */
+static json_t *info_json(const ig_model_info *m, const char *name) {
     char length[160];
-    snprintf(length, sizeof length, "%.100s.context_length", s->info.architecture);
-    return json_pack("{s:s, s:I, s:i}", "general.architecture", s->info.architecture, "general.parameter_count",
-                     (json_int_t)s->info.n_params, length, s->info.n_ctx_train);
+    json_t *out = json_pack("{s:s, s:s, s:I}", "general.architecture", m->architecture, "general.basename", name,
+                            "general.parameter_count", (json_int_t)m->n_params);
+    snprintf(length, sizeof length, "%.100s.context_length", m->architecture);
+    bool ok = !*m->architecture || json_object_set_new(out, length, json_integer(m->n_ctx_train)) == 0;
+    return ig_json_if(ok, out);
 }
 
-static json_t *capabilities_json(const ig_server *s) {
-    const char *tools = s->info.chat_template ? "tools" : NULL, *thinking = s->thoughts ? "thinking" : NULL;
-    return json_pack("[s, s*, s*, s*]", "completion", tools, thinking, s->infill.middle >= 0 ? "insert" : NULL);
+json_t *ig_ollama_shown(const ig_model_info *m, const char *name, bool has_infill) {
+    const char *template = m->chat_template ? m->chat_template : "", *tools = m->chat_template ? "tools" : NULL,
+               *thinking = ig_thought_marks_find(m->chat_template) ? "thinking" : NULL;
+    json_t *can = json_pack("[s, s*, s*, s*]", "completion", tools, thinking, has_infill ? "insert" : NULL);
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template",
+                     ig_text_string(template), "details", details_json(m), "model_info", info_json(m, name),
+                     "capabilities", can);
 }
 
 void ig_route_ollama_show(ig_call *c) {
     const ig_server *s = c->server;
     json_t *body = ig_body_object(c);
-    if (body && names_own(c, body))
-        ig_reply_json(c, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template",
-                                   ig_text_string(s->info.chat_template ? s->info.chat_template : ""), "details",
-                                   details_json(s), "model_info", info_json(s), "capabilities", capabilities_json(s)));
+    if (body && names_own(c, body)) ig_reply_json(c, ig_ollama_shown(&s->info, s->o->alias, s->infill.middle >= 0));
     json_decref(body);
 }

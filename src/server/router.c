@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "server/api.h"
 #include "server/children.h"
@@ -247,6 +248,39 @@ static void tell_loaded(ig_call *c) {
     ig_reply_json(c, json_pack("{s:o}", "models", list_json(c->server, ollama_json, true)));
 }
 
+/* What Ollama's clients ask of every model that is listed: for that none is loaded. A file is mapped, and a directory,
+ * whose weights may have to be unpacked, is not. */
+static void show_unloaded(ig_call *c, const ig_server_model *model) {
+    ig_error err = {0};
+    struct stat st;
+    bool is_folder = stat(model->path, &st) == 0 && S_ISDIR(st.st_mode);
+    const ig_model_options how = {.metadata_only = is_folder, .no_repack = !is_folder};
+    ig_context *ctx = NULL;
+    ig_model *m = NULL;
+    ig_model_info info;
+    ig_context_options options = ig_context_defaults();
+    options.n_threads = 1;
+    ig_status status = ig_context_open(&ctx, &options, &err);
+    if (!status) status = ig_model_open(&m, ctx, model->path, &how, &err);
+    if (status) {
+        ig_server_say(c->server, "%s", err.text);
+        ig_refuse(c, 500, "model", "the model '%.128s' cannot be read: the server's log says why", model->name);
+    } else {
+        ig_model_get_info(m, &info);
+        ig_reply_json(c, ig_ollama_shown(&info, model->name, false));
+    }
+    ig_model_close(m);
+    ig_context_close(ctx);
+}
+
+static void tell_shown(ig_call *c) {
+    int i = asked_model(c);
+    if (i >= 0 && ig_children_stage(c->server->children, (size_t)i) == IG_CHILD_READY)
+        hand_on(c);
+    else if (i >= 0)
+        show_unloaded(c, &c->server->o->models[i]);
+}
+
 /* ---- loading ahead, and the opposite ------------------------------------------------------------------ */
 
 static bool is_of_one(ig_call *c) {
@@ -272,10 +306,15 @@ void ig_route_unload(ig_call *c) {
 void ig_router_answer(ig_call *c) {
     static const struct {
         void (*of_one)(ig_call *c), (*here)(ig_call *c);
-    } own[] = {{ig_route_models, tell_models},        {ig_route_ollama_models, tell_tags},
-               {ig_route_ollama_loaded, tell_loaded}, {ig_route_health, ig_route_health},
-               {ig_route_version, ig_route_version},  {ig_route_ollama_version, ig_route_ollama_version},
-               {ig_route_page, ig_route_page},        {ig_route_load, ig_route_load},
+    } own[] = {{ig_route_models, tell_models},
+               {ig_route_ollama_models, tell_tags},
+               {ig_route_ollama_loaded, tell_loaded},
+               {ig_route_ollama_show, tell_shown},
+               {ig_route_health, ig_route_health},
+               {ig_route_version, ig_route_version},
+               {ig_route_ollama_version, ig_route_ollama_version},
+               {ig_route_page, ig_route_page},
+               {ig_route_load, ig_route_load},
                {ig_route_unload, ig_route_unload}};
     ig_watch_call(&c->server->watch, c->wire->connection, c);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)

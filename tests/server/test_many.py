@@ -210,6 +210,9 @@ def test_load_and_unload(program, folder, served):
         assert s.ask("/models/load", {"model": "one"})[1] == {"success": True} and stages(s)["one"] == "loaded"
         assert s.ask("/models/unload", {"model": "one"})[1] == {"success": True}
         wait_for(s, "one", "unloaded")
+        shown = s.ask("/api/show", {"model": "one:latest"})[1]  # which loads none
+        assert shown["details"]["format"] == "gguf" and shown["capabilities"] and stages(s)["one"] == "unloaded"
+        assert shown["model_info"]["general.basename"] == "one" and s.ask("/api/show", {"model": "broken"})[0] == 500
         for ask in ({}, {"keep_alive": "0s"}):
             reply = s.ask("/api/generate", {"model": "one", **ask})[1]
             assert reply["done"] and reply["done_reason"] == ("unload" if ask else "load")
