@@ -139,6 +139,7 @@ static const char *const texts[IG_Q_N] = {
 /* ---- failures ------------------------------------------------------------ */
 
 static void note_failure(ig_prefix_index *ix, int code) {
+    ix->is_corrupt |= code == SQLITE_CORRUPT;
     if (ix->failed) return;
     ix->failed = true;
     ix->code = code;
@@ -148,7 +149,8 @@ static void note_failure(ig_prefix_index *ix, int code) {
 
 ig_status ig_prefix_index_fail(ig_prefix_index *ix, const char *directory, ig_error *err) {
     ig_status status = ix->code == SQLITE_NOMEM ? IG_E_MEMORY : IG_E_IO;
-    ig_fail(err, status, "KV store %s: index: %s", directory, ix->failed ? ix->text : "unknown error");
+    ig_fail(err, status, "KV store %s: index: %s%s", directory, ix->failed ? ix->text : "unknown error",
+            ix->is_corrupt ? "; who opens the store next to write there makes it anew" : "");
     ix->failed = false;
     return status;
 }

@@ -79,7 +79,8 @@ typedef struct ig_prefix_index {
     sqlite3 *db;
     sqlite3_stmt *statements[IG_Q_N]; /* NULL: not prepared yet */
     bool failed;
-    int code; /* SQLite's, of the first failure */
+    bool is_corrupt; /* something in it has been found to be so, since it was opened */
+    int code;        /* SQLite's, of the first failure */
     char text[200];
 } ig_prefix_index;
 

@@ -140,7 +140,7 @@ static void drop_missing(ig_prefix_store *s) {
 
 /* ---- the index ------------------------------------------------------------ */
 
-static void remove_index(ig_prefix_store *s) {
+void ig_prefix_remove_index(ig_prefix_store *s) {
     static const char *const names[] = {IG_PREFIX_INDEX_NAME, IG_PREFIX_INDEX_NAME "-wal", IG_PREFIX_INDEX_NAME "-shm",
                                         IG_PREFIX_INDEX_NAME "-journal"};
     for (size_t i = 0; i < IG_COUNT(names); i++) unlinkat(s->dir.fd, names[i], 0);
@@ -153,7 +153,7 @@ static ig_status open_index(ig_prefix_store *s, bool *is_new, ig_error *err) {
     if (ig_prefix_index_open(ix, s->dir.path, IG_PREFIX_INDEX_WRITE) && ig_prefix_index_is_of(ix, &s->store, true))
         return IG_OK;
     ig_prefix_index_close(ix);
-    remove_index(s);
+    ig_prefix_remove_index(s);
     *is_new = true;
     return ig_prefix_index_open(ix, s->dir.path, IG_PREFIX_INDEX_WRITE) ? IG_OK
                                                                         : ig_prefix_index_fail(ix, s->dir.path, err);
@@ -199,24 +199,32 @@ static ig_status do_without_index(ig_prefix_store *s, ig_error *err) {
     return status;
 }
 
-ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
-    bool is_new;
-    s->may_touch = s->has_empty_files = true;
-    ig_status status = ig_prefix_dir_make_identity(&s->dir, &s->store, err);
-    if (status) return status;
-    status = open_index(s, &is_new, err);
+static ig_status start_with_index(ig_prefix_store *s, ig_error *err) {
+    bool is_new, is_done;
+    ig_status status = open_index(s, &is_new, err);
     if (!status) status = fill_index(s, is_new, err);
-    if (status == IG_E_IO && !s->piece_bytes) { /* tools make room on a full disk; the next writer makes a new index */
+    if (status == IG_E_IO && !s->piece_bytes && !s->index.is_corrupt) {
+        /* Tools make room on a full disk; the next writer makes a new index. */
         ig_prefix_index_close(&s->index);
-        remove_index(s);
+        ig_prefix_remove_index(s);
         status = do_without_index(s, err);
     }
     if (status) return status;
     ig_prefix_make_holes(s);
     s->index.failed = false;
     count(s);
-    bool is_done;
     return s->max_bytes ? ig_prefix_shrink(s, s->max_bytes, &is_done, err) : IG_OK;
+}
+
+/* An index may be damaged where only its use shows that. */
+ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
+    s->may_touch = s->has_empty_files = true;
+    ig_status status = ig_prefix_dir_make_identity(&s->dir, &s->store, err);
+    if (!status) status = start_with_index(s, err);
+    if (!status || !s->index.is_corrupt) return status;
+    ig_prefix_index_close(&s->index);
+    ig_prefix_remove_index(s);
+    return start_with_index(s, err);
 }
 
 ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err) {

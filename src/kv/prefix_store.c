@@ -543,7 +543,9 @@ void ig_prefix_store_close(ig_prefix_store *s) {
         drop_tmp(s);
         ig_prefix_flush_touches(s);
     }
+    bool is_corrupt = s->index.is_corrupt;
     ig_prefix_index_close(&s->index);
+    if (is_corrupt && s->lock >= 0) ig_prefix_remove_index(s);
     if (s->lock >= 0) close(s->lock);
     ig_prefix_dir_close(&s->dir);
     ig_prefix_mute_end(&mute);

@@ -83,6 +83,8 @@ void ig_prefix_flush_touches(ig_prefix_store *s);
 
 /* A writer's start: cleans, opens the index or makes it anew, and takes in what it does not know. */
 ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err);
+/* The writer's index, which is not open: the next one makes it anew. */
+void ig_prefix_remove_index(ig_prefix_store *s);
 ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err);
 
 /* ---- prefix_evict.c ------------------------------------------------------- */
