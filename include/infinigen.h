@@ -570,7 +570,7 @@ typedef struct ig_cache_stats {
     uint64_t read_tokens, put_tokens;   /* that came from the store; that ig_cache_commit() has kept there */
     int n_sessions;                     /* open now */
     uint64_t tokens, kept_tokens;       /* that sessions hold, each shared one once; that none does, kept while
-                                           there is room */
+                                           there is room. Rounded up to whole pieces, of 16 to 512 tokens */
     uint64_t taken_tokens;              /* that sessions took over instead of computing them, so far */
     uint64_t kv_bytes, disk_bytes;      /* in RAM with all tables, and in the disk tier, now */
     uint64_t sketch_bytes;              /* of the tokens above, now, but for what a policy keeps for one session alone

@@ -237,8 +237,9 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     model.metadata_only = true;
     model.weights_ram = model.weights_vram = 0;
     model.n_adapters = 0;
-    if (status && status != IG_E_INTERRUPTED && !o->weights_ram && !o->weights_vram && !app->adapters.n &&
-        o->verb->bit == IG_VERB_INSPECT && ig_model_open(&app->model, app->ctx, app->path, &model, NULL) == IG_OK)
+    if (status && status != IG_E_INTERRUPTED && status != IG_E_MEMORY && !o->weights_ram && !o->weights_vram &&
+        !app->adapters.n && o->verb->bit == IG_VERB_INSPECT &&
+        ig_model_open(&app->model, app->ctx, app->path, &model, NULL) == IG_OK)
         app->unusable = err;
     else if (status)
         return ig_cli_fail(o, &err);

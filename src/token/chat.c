@@ -22,7 +22,7 @@ ig_status ig_chat_open(ig_chat *c, const ig_tokenizer *t, ig_error *err) {
     add_token(&c->eos, t, ig_tokenizer_eos(t));
     if (c->bos.failed || c->eos.failed) return ig_fail_memory(err, "chat template", IG_TOKEN_BYTES_MAX);
     ig_status s = ig_jinja_parse(&c->template, text, strlen(text), &c->why);
-    return s == IG_E_MEMORY ? ig_fail_memory(err, "chat template", strlen(text)) : IG_OK;
+    return s == IG_E_MEMORY ? ig_fail(err, s, "%s", c->why.text) : IG_OK;
 }
 
 void ig_chat_close(ig_chat *c) {
