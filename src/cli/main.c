@@ -83,6 +83,10 @@ int main(int argc, char **argv) {
         ig_cli_print_help(stdout, verb);
     else
         code = verb->run(&o);
+    if (code == IG_EXIT_OK && o.json && ig_json_has_lost()) {
+        fprintf(stderr, "infinigen: out of memory for the report, which is not whole\n");
+        code = IG_EXIT_FAILED;
+    }
     int why = ig_cli_flush();
     if ((why || ferror(stdout)) && code != IG_EXIT_FAILED) {
         /* Who reads no further, such as head, has what it wanted. */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local bool is_at_work, has_no_memory;
+static _Thread_local bool is_at_work, has_no_memory, has_lost;
 
 static json_malloc_t next;
 static json_free_t give_back;
@@ -19,6 +19,7 @@ static json_free_t give_back;
 static void *find_memory(size_t n) {
     void *found = has_no_memory ? NULL : next(n);
     has_no_memory = is_at_work && !found;
+    has_lost |= !is_at_work && !found;
     return found;
 }
 
@@ -31,6 +32,8 @@ void ig_json_begin(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install);
 }
+
+bool ig_json_has_lost(void) { return has_lost; }
 
 static void begin_work(void) {
     ig_json_begin();
