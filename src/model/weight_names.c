@@ -343,17 +343,22 @@ static void name_mixtral(ig_weight_names *n) {
     n->expert_down = "layers.%d.block_sparse_moe.experts.%d.w2";
 }
 
+/* The same with one for all tokens. */
+static void name_mixtral_shared(ig_weight_names *n) {
+    name_mixtral(n);
+    n->shared_gate = "layers.%d.block_sparse_moe.shared_experts.gate_proj";
+    n->shared_up = "layers.%d.block_sparse_moe.shared_experts.up_proj";
+    n->shared_down = "layers.%d.block_sparse_moe.shared_experts.down_proj";
+}
+
 static void name_minimax_m2(ig_weight_names *n) {
     name_mixtral(n);
     n->router_bias = "layers.%d.block_sparse_moe.e_score_correction_bias";
 }
 
 static void name_kimi_linear(ig_weight_names *n) {
-    name_mixtral(n);
+    name_mixtral_shared(n);
     n->router_bias = "layers.%d.block_sparse_moe.gate.e_score_correction_bias";
-    n->shared_gate = "layers.%d.block_sparse_moe.shared_experts.gate_proj";
-    n->shared_up = "layers.%d.block_sparse_moe.shared_experts.up_proj";
-    n->shared_down = "layers.%d.block_sparse_moe.shared_experts.down_proj";
     n->mixed_gate = "layers.%d.self_attn.g_b_proj";
     n->alpha = "layers.%d.self_attn.f_b_proj";
     n->beta = "layers.%d.self_attn.b_proj";
@@ -364,10 +369,8 @@ static void name_kimi_linear(ig_weight_names *n) {
 }
 
 static void name_minimax_m3(ig_weight_names *n) {
-    name_minimax_m2(n);
-    n->shared_gate = "layers.%d.block_sparse_moe.shared_experts.gate_proj";
-    n->shared_up = "layers.%d.block_sparse_moe.shared_experts.up_proj";
-    n->shared_down = "layers.%d.block_sparse_moe.shared_experts.down_proj";
+    name_mixtral_shared(n);
+    n->router_bias = "layers.%d.block_sparse_moe.e_score_correction_bias";
     n->index_q = "layers.%d.self_attn.index_q_proj";
     n->index_k = "layers.%d.self_attn.index_k_proj";
     n->index_q_norm = "layers.%d.self_attn.index_q_norm";
