@@ -18,15 +18,15 @@ static const struct level {
 } levels[] = {
     {IG_CPU_SCALAR,
      {ig_kernels_fill_matmul_scalar, ig_kernels_fill_vector_scalar, ig_kernels_fill_attention_scalar,
-      ig_kernels_fill_recurrence_scalar}},
+      ig_kernels_fill_columns_scalar}},
 #if defined(__x86_64__)
     {IG_CPU_AVX2,
      {ig_kernels_fill_matmul_avx2, ig_kernels_fill_vector_avx2, ig_kernels_fill_attention_avx2,
-      ig_kernels_fill_recurrence_avx2}},
+      ig_kernels_fill_columns_avx2}},
     {IG_CPU_AVXVNNI, {ig_kernels_fill_matmul_avxvnni, ig_kernels_fill_sketch_avxvnni, ig_kernels_fill_prompt_avxvnni}},
     {IG_CPU_AVX512,
      {ig_kernels_fill_matmul_avx512, ig_kernels_fill_vector_avx512, ig_kernels_fill_attention_avx512,
-      ig_kernels_fill_recurrence_avx512}},
+      ig_kernels_fill_columns_avx512}},
     {IG_CPU_AMX, {ig_kernels_fill_matmul_amx, ig_kernels_fill_prompt_amx}},
 #elif defined(__aarch64__)
     {IG_CPU_NEON, {ig_kernels_fill_matmul_neon, ig_kernels_fill_vector_neon, ig_kernels_fill_attention_neon}},

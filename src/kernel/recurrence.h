@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels of layers with a recurrence: loops over columns, in vectors as wide as a level has them (LANES). Nothing is
- * added up across columns, so that all levels give the same bits.
+ * Kernels of layers with a recurrence, whose columns are those of a state.
  */
 #ifndef IG_KERNEL_RECURRENCE_H
 #define IG_KERNEL_RECURRENCE_H
 
-#include "kernel/parts.h"
-
-#ifndef LANES
-#define LANES 4 /* floats of a vector, where a level's file does not say otherwise */
-#endif
+#include "kernel/columns.h"
 
 enum { MOST_CHANGED = 2, MOST_ADDED = 4 /* vectors whose sums are kept in registers */ };
 
@@ -24,50 +19,6 @@ static inline void convolve(float *out, const float *const *x, const float *w, c
         is_begun = is_begun || from;
     }
     if (!is_begun) memset(out, 0, (size_t)n * sizeof *out);
-}
-
-/* LANES columns of a state, a vector of the level; at any address of floats. */
-typedef float columns __attribute__((vector_size(4 * LANES), aligned(4)));
-
-INLINE columns *columns_at(float *x) { return (columns *)(void *)x; }
-INLINE const columns *columns_from(const float *x) { return (const columns *)(const void *)x; }
-
-typedef int32_t column_bits __attribute__((vector_size(4 * LANES), aligned(4)));
-
-/* Of each lane the larger one of x and least; least where x is NaN. */
-INLINE columns at_least(columns x, float least) {
-    column_bits is_more = x > least;
-    columns other = {0};
-    other += least;
-    return (columns)(((column_bits)x & is_more) | ((column_bits)other & ~is_more));
-}
-
-/* e^x, x <= 0: x = n ln 2 + r, a polynomial of degree 7 in r, times 2^n. Below -87 as there. */
-INLINE columns exponential(columns x) {
-    x = at_least(x, -87.0f);
-    column_bits n = __builtin_convertvector(x * 1.44269504f - 0.5f, column_bits); /* towards 0 */
-    columns whole = __builtin_convertvector(n, columns), r = x - whole * 0.693359375f - whole * -2.12194440e-4f;
-    columns sum = r * (1.0f / 5040) + 1.0f / 720;
-    sum = sum * r + 1.0f / 120;
-    sum = sum * r + 1.0f / 24;
-    sum = sum * r + 1.0f / 6;
-    sum = sum * r + 0.5f;
-    sum = sum * r + 1.0f;
-    sum = sum * r + 1.0f;
-    return sum * (columns)((n + 127) << 23);
-}
-
-/* ln(1 + e^x) = max(x, 0) + ln(1 + y) with y = e^-|x|, and ln(1 + y) = 2 artanh(y / (2 + y)). */
-INLINE columns softplus(columns x) {
-    columns above = at_least(x, 0), y = exponential(x - 2 * above), s = y / (2.0f + y), t = s * s;
-    columns sum = t * (1.0f / 15) + 1.0f / 13;
-    sum = sum * t + 1.0f / 11;
-    sum = sum * t + 1.0f / 9;
-    sum = sum * t + 1.0f / 7;
-    sum = sum * t + 1.0f / 5;
-    sum = sum * t + 1.0f / 3;
-    sum = sum * t + 1.0f;
-    return above + 2 * s * sum;
 }
 
 static inline void forget(float *left, const float *x, const float *bias, float rate, int n) {

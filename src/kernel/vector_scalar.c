@@ -38,14 +38,6 @@ static void sigmoid_mul_scalar(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) gate[i] = 1 / (1.0f + expf(-gate[i])) * up[i] + 0 * gate[i];
 }
 
-/* Above 20 it is the number itself, in 24 bits. */
-static void softplus_mul(float *gate, const float *up, int n) {
-    for (int i = 0; i < n; i++) {
-        float x = gate[i];
-        gate[i] = (x > 20 ? x : log1pf(expf(x))) * up[i] + 0 * x;
-    }
-}
-
 static void silu_mul_scalar(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
@@ -61,13 +53,6 @@ static void swiglu_oai_scalar(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) {
         float g = fminf(gate[i], IG_OAI_LIMIT), u = fmaxf(fminf(up[i], IG_OAI_LIMIT), -IG_OAI_LIMIT);
         gate[i] = g / (1.0f + expf(-IG_OAI_ALPHA * g)) * (u + 1) + (0 * gate[i] + 0 * up[i]);
-    }
-}
-
-static void xielu(float *x, const float *p, int n) {
-    for (int i = 0; i < n; i++) {
-        float v = x[i];
-        x[i] = v > 0 ? (p[0] * v + p[2]) * v : p[1] * (expm1f(fminf(v, p[3])) - v) + p[2] * v;
     }
 }
 
@@ -189,8 +174,6 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->add = add_scalar;
     k->add_scaled = add_scaled_scalar;
     k->sigmoid_mul = sigmoid_mul_scalar;
-    k->softplus_mul = softplus_mul;
-    k->xielu = xielu;
     k->silu_mul = silu_mul_scalar;
     k->gelu_mul = gelu_mul_scalar;
     k->swiglu_oai = swiglu_oai_scalar;

@@ -71,7 +71,7 @@ static void check_norms(check *c) {
 
 static void check_elements_at(check *c, int n, check_shape shape) {
     static const float edges[] = {0, -0.0f, 20, -20, 87, -87, 88.8f, -88.8f, 105, -105, 1000, -1000};
-    float *x = filled(c, n, shape), *y = filled(c, n, CHECK_NORMAL), *out = output(c, n);
+    float *x = filled(c, n, shape), *y = filled(c, n, CHECK_NORMAL), *out = output(c, n), *ref = output(c, n);
     double *want = malloc(((size_t)n + 1) * sizeof *want);
 
     memcpy(out, y, (size_t)n * sizeof *y);
@@ -110,6 +110,8 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     for (int i = 0; i < n; i++) want[i] = (x[i] > 700 ? (double)x[i] : log1p(exp((double)x[i]))) * y[i];
     c->k->softplus_mul(out, y, n);
     compare(c, "softplus_mul", out, want, n, 6e-7, 1e-35);
+    c->ref->softplus_mul(memcpy(ref, x, (size_t)n * sizeof *x), y, n);
+    check_that(c, !memcmp(out, ref, (size_t)n * sizeof *out), "softplus_mul n=%d: other than scalar", n);
 
     memcpy(out, x, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) want[i] = x[i] / (1 + exp(-(double)x[i])) * y[i];
@@ -132,6 +134,8 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     }
     c->k->xielu(out, p, n);
     compare(c, "xielu", out, want, n, 4e-6, 1e-6);
+    c->ref->xielu(memcpy(ref, x, (size_t)n * sizeof *x), p, n);
+    check_that(c, !memcmp(out, ref, (size_t)n * sizeof *out), "xielu n=%d: other than scalar", n);
 
     memcpy(out, x, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) want[i] = tanh((double)x[i]);
@@ -159,7 +163,7 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->tanh(x, n);
 
     free(want);
-    check_buffer_free(out);
+    check_buffer_free(out), check_buffer_free(ref);
     fenced_free(x, n), fenced_free(y, n);
 }
 
@@ -391,6 +395,17 @@ static void run_silu_mul(void *arg) {
     memcpy(b->y, b->x, BENCH_N * sizeof(float));
     b->k->silu_mul(b->y, b->w, BENCH_N);
 }
+static void run_softplus_mul(void *arg) {
+    bench *b = arg;
+    memcpy(b->y, b->x, BENCH_N * sizeof(float));
+    b->k->softplus_mul(b->y, b->w, BENCH_N);
+}
+static void run_xielu(void *arg) {
+    static const float p[] = {0.8f, 0.9f, 0.5f, -1e-6f};
+    bench *b = arg;
+    memcpy(b->y, b->x, BENCH_N * sizeof(float));
+    b->k->xielu(b->y, p, BENCH_N);
+}
 static void run_rope_half(void *arg) {
     bench *b = arg;
     b->k->rope_half(b->y, b->w, 128);
@@ -427,6 +442,8 @@ static void bench_vector(check *c) {
         {"norm", "layer_norm 4096", run_layer_norm, 16.0 * BENCH_N},
         {"elements", "add 4096", run_add, 12.0 * BENCH_N},
         {"elements", "silu_mul 4096", run_silu_mul, 12.0 * BENCH_N},
+        {"elements", "softplus_mul 4096", run_softplus_mul, 12.0 * BENCH_N},
+        {"elements", "xielu 4096", run_xielu, 8.0 * BENCH_N},
         {"rope", "rope_half 128", run_rope_half, 12.0 * 128},
         {"rope", "rope_adjacent 128", run_rope_adjacent, 12.0 * 128},
         {"half", "f32_to_f16 4096", run_f32_to_f16, 6.0 * BENCH_N},

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops over columns that need nothing of each other, in vectors as wide as a level has them (LANES), as the compiler
+ * makes them for it. Nothing is added up across columns, so that all levels give the same bits.
+ */
+#ifndef IG_KERNEL_COLUMNS_H
+#define IG_KERNEL_COLUMNS_H
+
+#include "kernel/parts.h"
+
+#ifndef LANES
+#define LANES 4 /* floats of a vector, where a level's file does not say otherwise */
+#endif
+
+/* LANES columns, a vector of the level; at any address of floats. */
+typedef float columns __attribute__((vector_size(4 * LANES), aligned(4)));
+
+INLINE columns *columns_at(float *x) { return (columns *)(void *)x; }
+INLINE const columns *columns_from(const float *x) { return (const columns *)(const void *)x; }
+
+typedef int32_t column_bits __attribute__((vector_size(4 * LANES), aligned(4)));
+
+/* Of each lane the larger one of x and least; least where x is NaN. */
+INLINE columns at_least(columns x, float least) {
+    column_bits is_more = x > least;
+    columns other = {0};
+    other += least;
+    return (columns)(((column_bits)x & is_more) | ((column_bits)other & ~is_more));
+}
+
+/* e^x, x <= 0: x = n ln 2 + r, a polynomial of degree 7 in r, times 2^n. Below -87 as there. */
+INLINE columns exponential(columns x) {
+    x = at_least(x, -87.0f);
+    column_bits n = __builtin_convertvector(x * 1.44269504f - 0.5f, column_bits); /* towards 0 */
+    columns whole = __builtin_convertvector(n, columns), r = x - whole * 0.693359375f - whole * -2.12194440e-4f;
+    columns sum = r * (1.0f / 5040) + 1.0f / 720;
+    sum = sum * r + 1.0f / 120;
+    sum = sum * r + 1.0f / 24;
+    sum = sum * r + 1.0f / 6;
+    sum = sum * r + 0.5f;
+    sum = sum * r + 1.0f;
+    sum = sum * r + 1.0f;
+    return sum * (columns)((n + 127) << 23);
+}
+
+/* ln(1 + e^x) = max(x, 0) + ln(1 + y) with y = e^-|x|, and ln(1 + y) = 2 artanh(y / (2 + y)). */
+INLINE columns softplus(columns x) {
+    columns above = at_least(x, 0), y = exponential(x - 2 * above), s = y / (2.0f + y), t = s * s;
+    columns sum = t * (1.0f / 15) + 1.0f / 13;
+    sum = sum * t + 1.0f / 11;
+    sum = sum * t + 1.0f / 9;
+    sum = sum * t + 1.0f / 7;
+    sum = sum * t + 1.0f / 5;
+    sum = sum * t + 1.0f / 3;
+    sum = sum * t + 1.0f;
+    return above + 2 * s * sum;
+}
+
+/* f(x, beside) of n numbers, in place. Of the last ones there may be less than a vector. */
+INLINE void each(float *x, const float *beside, int n, columns (*f)(columns x, columns beside, const float *p),
+                 const float *p) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) *columns_at(x + i) = f(*columns_from(x + i), *columns_from(beside + i), p);
+    if (i == n) return;
+    columns last[2] = {0};
+    size_t size = (size_t)(n - i) * sizeof *x;
+    memcpy(&last[0], x + i, size);
+    memcpy(&last[1], beside + i, size);
+    last[0] = f(last[0], last[1], p);
+    memcpy(x + i, &last[0], size);
+}
+
+/* What is not finite stays so. */
+INLINE columns times_softplus(columns x, columns beside, const float *p) {
+    (void)p;
+    return softplus(x) * beside + 0 * x;
+}
+
+static inline void softplus_mul(float *gate, const float *up, int n) { each(gate, up, n, times_softplus, NULL); }
+
+INLINE columns xielu_of(columns x, columns beside, const float *p) {
+    column_bits is_above = x > 0;
+    columns most = {0};
+    most += p[3];
+    columns least = (columns)(((column_bits)x & (x < p[3])) | ((column_bits)most & ~(x < p[3])));
+    columns above = (p[0] * x + p[2]) * x, below = p[1] * (exponential(least) - 1.0f - x) + p[2] * x;
+    (void)beside;
+    return (columns)(((column_bits)above & is_above) | ((column_bits)below & ~is_above));
+}
+
+static inline void xielu(float *x, const float *p, int n) { each(x, x, n, xielu_of, p); }
+
+#endif
