@@ -38,7 +38,7 @@ const ig_route ig_server_routes[] = {
     {"/api/ps", "GET, HEAD", false, ig_route_ollama_loaded, &ig_api_ollama_chat},
     {"/api/show", "POST", false, ig_route_ollama_show, &ig_api_ollama_chat},
     {"/api/version", "GET, HEAD", true, ig_route_ollama_version, NULL},
-    {"/api/embed", "POST", false, ig_route_answers, &ig_api_ollama_embed},
+    {"/api/embed", "POST", false, ig_route_ollama_embed, &ig_api_ollama_embed},
     {"/api/embeddings", "POST", false, ig_route_answers, &ig_api_ollama_embeddings},
     {"/v1/embeddings", "POST", false, ig_route_answers, &ig_api_embeddings},
     {"/embeddings", "POST", false, ig_route_answers, &ig_api_embeddings},

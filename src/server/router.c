@@ -13,9 +13,11 @@
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "server/api.h"
 #include "server/children.h"
+#include "text/clock.h"
 
 /* ---- which model ------------------------------------------------------------------------------ */
 
@@ -137,8 +139,16 @@ static size_t receive(const ig_call *c, int fd, char *to, size_t most) {
     return n > 0 ? (size_t)n : 0;
 }
 
-/* The reply as it comes, with what a page of elsewhere needs to read it. */
-static void hand_back(ig_call *c, int fd) {
+static void refuse_ended(ig_call *c) {
+    c->closes = atomic_load(&c->ended) == IG_CALL_GONE; /* nobody is there to be answered */
+    if (c->closes) return;
+    ig_refuse(c, 503, NULL,
+              atomic_load(&c->ended) ? "the server is being shut down" : "the process that serves the model has ended");
+    c->refusal.may_retry = true;
+}
+
+/* The reply as it comes, with what a page of elsewhere needs to read it. False: there was none. */
+static bool hand_back(ig_call *c, int fd) {
     enum { BYTES = 32 << 10, FIRST_MAX = 256 };
     char buffer[BYTES], origin[IG_ORIGIN_BYTES + 64] = "";
     const char *end = NULL;
@@ -148,15 +158,7 @@ static void hand_back(ig_call *c, int fd) {
         end = memchr(buffer, '\n', n);
     }
     unsigned status = 0;
-    if (!end || sscanf(buffer, "HTTP/1.1 %3u", &status) != 1) {
-        c->closes = atomic_load(&c->ended) == IG_CALL_GONE; /* nobody is there to be answered */
-        if (c->closes) return;
-        ig_refuse(
-            c, 503, NULL,
-            atomic_load(&c->ended) ? "the server is being shut down" : "the process that serves the model has ended");
-        c->refusal.may_retry = true;
-        return;
-    }
+    if (!end || sscanf(buffer, "HTTP/1.1 %3u", &status) != 1) return false;
     if (c->origin) snprintf(origin, sizeof origin, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->origin);
     size_t n_first = (size_t)(end + 1 - buffer);
     struct iovec parts[] = {{buffer, n_first}, {origin, strlen(origin)}, {buffer + n_first, n - n_first}};
@@ -167,6 +169,17 @@ static void hand_back(ig_call *c, int fd) {
         struct iovec part = {buffer, n};
         goes_on = ig_wire_send(c->wire, &part, 1);
     }
+    return true;
+}
+
+/* Whether the process is soon seen to have ended. */
+static bool has_ended(const ig_call *c, size_t i) {
+    enum { ROUNDS = 100, NANOSECONDS = 10000000 };
+    for (int r = 0; r < ROUNDS && !atomic_load(&c->ended); r++) {
+        if (ig_children_stage(c->server->children, i) != IG_CHILD_READY) return true;
+        nanosleep(&(struct timespec){.tv_nsec = NANOSECONDS}, NULL);
+    }
+    return false;
 }
 
 /* A model that is to leave memory. */
@@ -186,13 +199,22 @@ static void hand_on(ig_call *c) {
     ig_children *children = c->server->children;
     int i = asked_model(c);
     if (c->route->handle == ig_route_ollama && sends_away(c, i)) return;
-    int fd = i < 0 ? -1 : ig_children_take(children, (size_t)i, c);
-    if (fd < 0) return;
-    if (ask(c, fd))
-        hand_back(c, fd);
-    else
-        ig_refuse(c, 500, NULL, "out of memory for a request");
-    ig_children_give(children, (size_t)i, fd);
+    bool is_answered = i < 0;
+    for (int tries = 0; !is_answered; tries++) {
+        int fd = ig_children_take(children, (size_t)i, c);
+        if (fd < 0) return;
+        double began = ig_text_seconds();
+        bool is_asked = ask(c, fd);
+        is_answered = !is_asked || hand_back(c, fd);
+        ig_children_give(children, (size_t)i, fd);
+        if (!is_asked) ig_refuse(c, 500, NULL, "out of memory for a request");
+        /* One that had ended already, which nobody had seen yet, gets a successor. */
+        bool goes_on = tries == 0 && ig_text_seconds() - began < 1 && has_ended(c, (size_t)i);
+        if (!is_answered && !goes_on) {
+            refuse_ended(c);
+            return;
+        }
+    }
 }
 
 /* ---- the lists ------------------------------------------------------------------------------------ */

@@ -23,6 +23,7 @@ void ig_route_answers(ig_call *c); /* by the route's API */
 void ig_route_ollama(ig_call *c);  /* the same, but for those that want no answer */
 void ig_route_ollama_models(ig_call *c);
 void ig_route_ollama_loaded(ig_call *c);
+void ig_route_ollama_embed(ig_call *c);
 void ig_route_ollama_show(ig_call *c);
 void ig_route_ollama_version(ig_call *c);
 void ig_route_count_tokens(ig_call *c);

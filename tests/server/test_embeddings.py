@@ -110,7 +110,9 @@ def test_ollama(server):
     name = reply["model"] + ":latest"
     assert server.ask("/api/embed", {"input": WORDS[0], "model": name})[1]["embeddings"] == want[:1]
     assert server.ask("/api/embeddings", {"prompt": WORDS[1], "model": name})[1] == {"embedding": want[1]}
-    for path, body in (("/api/embed", {"input": []}), ("/api/embeddings", {"prompt": ["a"]}), ("/api/embed", {"model": "other", "input": "a"}),
+    for nothing in ("", []):
+        assert server.ask("/api/embed", {"input": nothing})[1] == {"model": reply["model"], "embeddings": []}
+    for path, body in (("/api/embed", {"input": [[]]}), ("/api/embed", {"input": [], "model": "other"}), ("/api/embed", {}), ("/api/embeddings", {"prompt": ["a"]}), ("/api/embed", {"model": "other", "input": "a"}),
                        ("/api/embed", {"input": "a", "options": 3}), ("/api/embed", {"input": "a", "truncate": "x"}),
                        ("/api/embeddings", {"prompt": "a", "options": 3})):
         status, reply, _ = server.ask(path, body)
