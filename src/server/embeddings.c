@@ -187,8 +187,8 @@ void ig_route_ollama_embed(ig_call *c) {
     json_t *body = ig_body_object(c), *texts = ig_field(body, "input");
     if (!body) return;
     const char *name = json_string_value(ig_field(body, "model")), *own = c->server->o->alias;
-    bool is_empty = json_is_string(texts) ? json_string_length(texts) == 0
-                                          : json_is_array(texts) && json_array_size(texts) == 0;
+    bool is_empty =
+        json_is_string(texts) ? json_string_length(texts) == 0 : json_is_array(texts) && json_array_size(texts) == 0;
     if (is_empty && (!name || c->server->o->any_model || ig_ollama_own_name(c->server, name)))
         ig_reply_json(c, json_pack("{s:s, s:[]}", "model", own, "embeddings"));
     else
