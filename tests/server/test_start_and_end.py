@@ -84,7 +84,7 @@ def test_says_that_it_is_loading(program, model):
         if len(replies) > 1:
             break
     for status, body, again in replies[:-1]:
-        assert (status, again) == (503, "1") or status == 415, (status, body)  # it is there, and a body is no JSON
+        assert (status, again) == (503, "1") or status == 400, (status, body)  # it is there, and a body is no JSON
     error = json.loads(replies[0][1])["error"]
     assert error["message"] == "the model is being loaded" and error["type"] == "unavailable_error"
 
