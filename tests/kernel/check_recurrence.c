@@ -185,11 +185,26 @@ static void bench_rule(check *c, const rule *r) {
     check_buffer_free(t.out), check_buffer_free(t.decay);
 }
 
+static void run_forget(void *arg) {
+    const token *t = arg;
+    t->k->forget(t->out, t->v, t->key, -1.5f, t->n_keys);
+}
+
+static void bench_forget(check *c) {
+    enum { D = 128 };
+    token t = {.k = c->k, .n_keys = D};
+    t.key = output(c, D), t.v = output(c, D), t.out = output(c, D);
+    check_fill(c, t.key, D, CHECK_NORMAL), check_fill(c, t.v, D, CHECK_NORMAL);
+    check_report(c, "forget 128", check_time(run_forget, &t), 3.0 * D * sizeof(float), 0);
+    check_buffer_free(t.key), check_buffer_free(t.v), check_buffer_free(t.out);
+}
+
 void check_recurrence(check *c) {
     static const int dims[] = {16, 32, 48, 64, 128, 256};
     if (!check_begin(c, "recurrence")) return;
     if (c->is_bench) {
         for (size_t r = 0; r < IG_COUNT(rules); r++) bench_rule(c, &rules[r]);
+        bench_forget(c);
         return;
     }
     for (int i = 0; i < N_LENGTHS; i++)
