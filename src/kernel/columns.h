@@ -20,13 +20,18 @@ INLINE const columns *columns_from(const float *x) { return (const columns *)(co
 
 typedef int32_t column_bits __attribute__((vector_size(4 * LANES), aligned(4)));
 
-/* Of each lane the larger one of x and least; least where x is NaN. */
-INLINE columns at_least(columns x, float least) {
-    column_bits is_more = x > least;
-    columns other = {0};
-    other += least;
-    return (columns)(((column_bits)x & is_more) | ((column_bits)other & ~is_more));
+INLINE columns all_of(float x) {
+    columns all = {0};
+    return all + x;
 }
+
+/* Of each lane a where mask is set, else b. */
+INLINE columns choose(column_bits mask, columns a, columns b) {
+    return (columns)(((column_bits)a & mask) | ((column_bits)b & ~mask));
+}
+
+/* Of each lane the larger one of x and least; least where x is NaN. */
+INLINE columns at_least(columns x, float least) { return choose(x > least, x, all_of(least)); }
 
 /* e^x, x <= 0: x = n ln 2 + r, a polynomial of degree 7 in r, times 2^n. Below -87 as there. */
 INLINE columns exponential(columns x) {
@@ -79,13 +84,10 @@ INLINE columns times_softplus(columns x, columns beside, const float *p) {
 static inline void softplus_mul(float *gate, const float *up, int n) { each(gate, up, n, times_softplus, NULL); }
 
 INLINE columns xielu_of(columns x, columns beside, const float *p) {
-    column_bits is_above = x > 0;
-    columns most = {0};
-    most += p[3];
-    columns least = (columns)(((column_bits)x & (x < p[3])) | ((column_bits)most & ~(x < p[3])));
+    columns least = choose(x < p[3], x, all_of(p[3]));
     columns above = (p[0] * x + p[2]) * x, below = p[1] * (exponential(least) - 1.0f - x) + p[2] * x;
     (void)beside;
-    return (columns)(((column_bits)above & is_above) | ((column_bits)below & ~is_above));
+    return choose(x > 0, above, below);
 }
 
 static inline void xielu(float *x, const float *p, int n) { each(x, x, n, xielu_of, p); }
