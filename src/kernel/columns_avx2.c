@@ -5,11 +5,4 @@
 #define LANES 8
 #include "kernel/recurrence.h"
 
-void ig_kernels_fill_columns_avx2(ig_kernels *k) {
-    k->softplus_mul = softplus_mul;
-    k->xielu = xielu;
-    k->convolve = convolve;
-    k->forget = forget;
-    k->delta_rule = delta_rule;
-    k->state_space = state_space;
-}
+void ig_kernels_fill_columns_avx2(ig_kernels *k) { fill_columns(k); }

@@ -93,4 +93,14 @@ static inline void delta_rule(float *out, float *state, const float *from, const
         change_columns(out + j, state + j, from + j, q, k, v + j, decay, beta, n_keys, (size_t)n, 1);
 }
 
+/* The functions of this header and of columns.h, as wide as LANES. */
+static inline void fill_columns(ig_kernels *k) {
+    k->softplus_mul = softplus_mul;
+    k->xielu = xielu;
+    k->convolve = convolve;
+    k->forget = forget;
+    k->delta_rule = delta_rule;
+    k->state_space = state_space;
+}
+
 #endif
