@@ -292,13 +292,18 @@ void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_experts(r, c, "intermediate_size", 2);
 }
 
-void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_ALL;
-    c->n_kv_heads = 8;
+/* Their width, and how much of it RoPE turns: share of it, where the file does not say. */
+static void read_minimax_heads(ig_hf_reader *r, ig_config *c, double share) {
     c->head_dim = 128;
     c->rope_theta = 5000000;
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
-    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, ig_hf_read_n_rot(r, head_dim, 1));
+    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, ig_hf_read_n_rot(r, head_dim, share));
+}
+
+void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->n_kv_heads = 8;
+    read_minimax_heads(r, c, 1);
     ig_hf_read_llama(r, c);
     ig_hf_read_experts(r, c, "intermediate_size", 8);
     c->routing = IG_ROUTING_SIGMOID;
@@ -344,10 +349,7 @@ void ig_hf_read_minimax_m3(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
     c->activation = IG_SWIGLU_OAI;
     c->n_kv_heads = 4;
-    c->head_dim = 128;
-    c->rope_theta = 5000000;
-    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
-    c->n_rot = ig_hf_int(r, r->root, "rotary_dim", head_dim, ig_hf_read_n_rot(r, head_dim, 0.5));
+    read_minimax_heads(r, c, 0.5);
     ig_hf_read_llama(r, c);
     int n_plain = read_n_plain_of_m3(r, c);
     c->d_ff = ig_hf_int(r, r->root, "dense_intermediate_size", IG_MAX_WIDTH, 12288);
