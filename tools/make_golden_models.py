@@ -63,7 +63,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           GlmMoeDsaConfig, GlmMoeDsaForCausalLM, MiniMaxM3VLConfig, MiniMaxM3VLTextConfig,
                           MiniMaxM3SparseForConditionalGeneration, KimiLinearConfig, KimiLinearForCausalLM,
                           Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, Lfm3Config, Lfm3ForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
-                          MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM)
+                          MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM, Llama4TextConfig, Llama4ForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -600,6 +600,18 @@ def build(name):
             elif part.endswith("mlp.gate.weight"):
                 x.data.mul_(2.0)  # so that experts differ by more than what is rounded
         return model, torch.bfloat16
+    if name.startswith("llama4"):  # layers attend to chunks and rotate, or queries grow; and with experts, every other layer
+        moe = name == "llama4-moe"
+        cfg = Llama4TextConfig(**common, hidden_size=64, intermediate_size=32, intermediate_size_mlp=96, num_hidden_layers=5,
+                               num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=256,
+                               num_experts_per_tok=1, num_local_experts=6, interleave_moe_layer_step=2,
+                               moe_layers=None if moe else [], attention_chunk_size=8192 if moe else 20,
+                               floor_scale=8192 if moe else 24, attn_scale=0.1 if moe else 0.4)
+        model = Llama4ForCausalLM(cfg)
+        for part, x in model.named_parameters():
+            if part.endswith("router.weight"):
+                x.data.mul_(4.0)  # so that experts differ by more than what is rounded
+        return model, torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -670,6 +682,37 @@ def write_gpt_oss(model, folder):
         add(f"blk.{i}.ffn_gate_exps.bias", e.gate_up_proj_bias[:, ::2])
         add(f"blk.{i}.ffn_up_exps.bias", e.gate_up_proj_bias[:, 1::2])
         add(f"blk.{i}.ffn_down_exps.bias", e.down_proj_bias)
+    file.close()
+
+
+def write_llama4(model, folder):
+    """As llama.cpp converts it: gate and up apart, matrices [out][in], each layer's experts in one tensor."""
+    c = model.config
+    c.intermediate_size, of_experts = c.intermediate_size_mlp, c.intermediate_size
+    file = GgufFile(model, folder, "llama4")
+    add, w = file.add, file.w
+    w.add_expert_feed_forward_length(of_experts)
+    w.add_expert_count(c.num_local_experts)
+    w.add_interleave_moe_layer_step(c.interleave_moe_layer_step)
+    add("token_embd.weight", model.model.embed_tokens.weight)
+    add("output_norm.weight", model.model.norm.weight)
+    add("output.weight", model.lm_head.weight)
+    for i, layer in enumerate(model.model.layers):
+        a, m = layer.self_attn, layer.feed_forward
+        for name, part in dict(attn_q=a.q_proj, attn_k=a.k_proj, attn_v=a.v_proj, attn_output=a.o_proj).items():
+            add(f"blk.{i}.{name}.weight", part.weight)
+        add(f"blk.{i}.attn_norm.weight", layer.input_layernorm.weight)
+        add(f"blk.{i}.ffn_norm.weight", layer.post_attention_layernorm.weight)
+        ffn, end = (m.shared_expert, "_shexp") if layer.is_moe_layer else (m, "")
+        for name, part in dict(ffn_gate=ffn.gate_proj, ffn_up=ffn.up_proj, ffn_down=ffn.down_proj).items():
+            add(f"blk.{i}.{name}{end}.weight", part.weight)
+        if not layer.is_moe_layer:
+            continue
+        gate, up = m.experts.gate_up_proj.transpose(1, 2).chunk(2, dim=1)
+        add(f"blk.{i}.ffn_gate_inp.weight", m.router.weight)
+        add(f"blk.{i}.ffn_gate_exps.weight", gate)
+        add(f"blk.{i}.ffn_up_exps.weight", up)
+        add(f"blk.{i}.ffn_down_exps.weight", m.experts.down_proj.transpose(1, 2))
     file.close()
 
 
@@ -953,7 +996,7 @@ def main(out, first_seed=1000, only=()):
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
              *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder", "deepseek32", "glm-dsa",
-             "minimax-m3", "kimi-linear"]
+             "minimax-m3", "kimi-linear", "llama4", "llama4-moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -965,7 +1008,7 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "gpt-oss-mxfp4", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer") else
+                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "gpt-oss-mxfp4", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "llama4", "llama4-moe") else
                                name.startswith(("gemma2", "gemma4")) and p_name == "model.embed_tokens.weight")
                     p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:
@@ -1005,6 +1048,8 @@ def main(out, first_seed=1000, only=()):
                 ids = torch.cat([ids, torch.tensor([[nxt]])], dim=1)
         if name == "gpt-oss":
             write_gpt_oss(model, folder)
+        if name == "llama4-moe":
+            write_llama4(model, folder)
         if name == "qwen3-next":
             write_qwen3_next(model, folder)
         g = os.path.join(folder, "golden")

@@ -21,6 +21,13 @@
 #define IG_RELAX() ((void)0)
 #endif
 
+/* A function that kernels of a GPU call as well. */
+#if defined(__CUDACC__)
+#define IG_ANYWHERE __host__ __device__
+#else
+#define IG_ANYWHERE
+#endif
+
 #define IG_COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 static inline int ig_min_int(int a, int b) { return a < b ? a : b; }

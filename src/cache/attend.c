@@ -14,12 +14,12 @@
  * everything. Windows are of layers that hold every token. */
 static ig_kv_pick pick_of(const ig_step *step, const ig_segment *seg, const ig_selection *x, int list, int *first) {
     const ig_sequence *seq = seg->seq;
-    int head = list * step->heads.n_kv_heads / seq->n_lists, window = step->window[step->layer];
+    int head = list * step->heads.n_kv_heads / seq->n_lists;
     *first = 0;
     if (ig_step_selects(step, seg) && !x->all[list])
         return (ig_kv_pick){x->slots + (size_t)list * (size_t)seq->n_ctx, x->n[list]};
     ig_entries e = ig_step_entries(step, seg, head);
-    if (!seg->dense && window > 0 && e.n > window) *first = e.n - window;
+    if (!seg->dense) *first = ig_window_begin(ig_step_window(step), e.n);
     return (ig_kv_pick){e.slot, e.n - *first};
 }
 
@@ -178,7 +178,7 @@ ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view 
                           .lse = step->x->lse + at,
                           .n_tokens = seg->n - kept,
                           .prompt = seg->dense,
-                          .window = step->window[step->layer],
+                          .window = ig_step_window(step),
                           .sink_scores = step->sink_scores ? step->sink_scores[step->layer] : NULL,
                           .cap = step->cap,
                           .views = views};

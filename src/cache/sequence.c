@@ -57,28 +57,28 @@ static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
 static ig_sequence begin(const ig_sequence_plan *p) {
     const ig_policy_shape *s = p->policy;
     const ig_cache_options *o = p->options;
-    return (ig_sequence){
-        .kv = p->kv,
-        .space = {.dev = s->device},
-        .codec = {.kernels = s->kernels,
-                  .frames = p->frames,
-                  .heads = {{s->n_heads, s->n_kv_heads, s->head_dim, s->scale}, s->local, s->window, s->index},
-                  .type = p->type},
-        .limit = p->limit,
-        .n_ctx = s->n_ctx,
-        .n_lists = ig_policy_lists(p->ops, s),
-        .n_chosen = p->ops->chooses_in_prompts ? IG_STEP_ROWS : 1 + s->n_ahead,
-        .late = {.most = most_chosen(p)},
-        .speculate = p->speculate,
-        .prefetch = !o->no_prefetch,
-        .trace = o->trace,
-        .trace_user = o->trace_user,
-        .audit = {.every = o->audit_every, .call = o->on_audit, .user = o->audit_user},
-        .shares = p->shares,
-        .shares_answers = o->memory.share_answers,
-        .root = p->root,
-        .keeper = p->keeper,
-        .dense_end = INT_MAX};
+    const ig_layer_heads heads = {.all = {s->n_heads, s->n_kv_heads, s->head_dim, s->scale},
+                                  .local = s->local,
+                                  .window = s->window,
+                                  .index = s->index};
+    return (ig_sequence){.kv = p->kv,
+                         .space = {.dev = s->device},
+                         .codec = {.kernels = s->kernels, .frames = p->frames, .heads = heads, .type = p->type},
+                         .limit = p->limit,
+                         .n_ctx = s->n_ctx,
+                         .n_lists = ig_policy_lists(p->ops, s),
+                         .n_chosen = p->ops->chooses_in_prompts ? IG_STEP_ROWS : 1 + s->n_ahead,
+                         .late = {.most = most_chosen(p)},
+                         .speculate = p->speculate,
+                         .prefetch = !o->no_prefetch,
+                         .trace = o->trace,
+                         .trace_user = o->trace_user,
+                         .audit = {.every = o->audit_every, .call = o->on_audit, .user = o->audit_user},
+                         .shares = p->shares,
+                         .shares_answers = o->memory.share_answers,
+                         .root = p->root,
+                         .keeper = p->keeper,
+                         .dense_end = INT_MAX};
 }
 
 void ig_sequence_plan_bytes(uint64_t bytes[IG_PLACES], const ig_sequence_plan *p) {

@@ -160,7 +160,7 @@ typedef struct ig_step {
     const ig_kernels *kernels;
     const ig_layer_heads *layers;
     ig_head_shape heads;             /* of `layer` */
-    const int *window;               /* [n_layers] 0: none */
+    const int *window;               /* [n_layers] ig_window's n */
     const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none */
     float cap;                       /* as in ig_attention */
     ig_step_scratch *x;
@@ -177,6 +177,10 @@ typedef struct ig_step {
 static inline void ig_step_enter(ig_step *step, int layer) {
     step->layer = layer;
     step->heads = *ig_heads_of(step->layers, layer);
+}
+
+static inline ig_window ig_step_window(const ig_step *step) {
+    return (ig_window){step->window[step->layer], step->layers->in_chunks};
 }
 
 /* Whether all layers can go through before the host looks at any of them: the device keeps rows itself, and chooses if

@@ -215,7 +215,8 @@ static void add_rows_task(void *arg, int task, int thread) {
     const rows_job *j = arg;
     (void)thread;
     for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++)
-        j->d->k->add_scaled(j->y + (size_t)j->ids[r] * (size_t)j->n, j->x + (size_t)r * (size_t)j->n, j->w[r], j->n);
+        j->d->k->add_scaled(j->y + (size_t)j->ids[r] * (size_t)j->n, j->x + (size_t)r * (size_t)j->n,
+                            j->w ? j->w[r] : 1, j->n);
 }
 
 static void cpu_add_rows(ig_device *dev, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,

@@ -47,7 +47,7 @@ typedef struct tile {
     uint16_t *unpacked;                /* [IG_TILE_KEYS][head_dim] */
     bool direct;                       /* or not at all */
     /* where the level has kernels for prompts: what each query sees, and their scratch */
-    int *end; /* [IG_TILE_ROWS] */
+    int *begin, *end; /* [IG_TILE_ROWS] */
     void *prompt;
 } tile;
 
@@ -67,6 +67,7 @@ static size_t tile_layout(tile *t, const ig_kernels *k, uint8_t *base, int head_
     t->packed_k = (ig_kv_packed *)(void *)(base + at), at += packed;
     t->packed_v = (ig_kv_packed *)(void *)(base + at), at += packed;
     t->unpacked = (uint16_t *)(void *)(base + at), at += IG_TILE_KEYS * (size_t)head_dim * sizeof(uint16_t);
+    t->begin = (int *)(void *)(base + at), at += IG_TILE_ROWS * sizeof(int);
     t->end = (int *)(void *)(base + at), at += IG_TILE_ROWS * sizeof(int);
     at = ig_round_up(at, IG_ALIGN);
     t->prompt = base + at, at += k->prompt_bytes ? k->prompt_bytes(head_dim) : 0;
@@ -203,16 +204,23 @@ static float sink_of(const ig_attention *a, size_t head, float m) {
 
 /* ---- prefill ------------------------------------------------------------------ */
 
-/* The rows of a head's view before this one are all that query r sees. */
+/* Query r sees no rows of a head's view from this one on, */
 static int seen_by(const attend_job *j, int head, int r) {
     return j->jobs->views[head].n - j->jobs->n_tokens + r / j->group + 1;
 }
 
+/* and none before this one. */
+static int seen_from(const attend_job *j, int head, int r) {
+    return ig_window_begin(j->jobs->window, seen_by(j, head, r));
+}
+
+/* The first row that query r sees and what comes before it in its chunk. */
+static int chunk_seen_from(const attend_job *j, int r) { return seen_from(j, 0, r) / IG_TILE_KEYS * IG_TILE_KEYS; }
+
 /* Query first + r of the tile may not see keys past its own position or before its window. */
 static void mask_tile(const attend_job *j, tile *t, int head, int first, int rows, int begin, int n) {
-    int window = j->jobs->window;
     for (int r = 0; r < rows; r++) {
-        int hi = seen_by(j, head, first + r) - begin, lo = window ? hi - window : 0;
+        int hi = seen_by(j, head, first + r) - begin, lo = seen_from(j, head, first + r) - begin;
         float *s = t->scores + (size_t)r * IG_TILE_KEYS;
         if (hi >= n && lo <= 0) continue;
         for (int c = 0; c < n; c++)
@@ -263,13 +271,13 @@ static void prompt_steps(const attend_job *j, tile *t, int head, int first, int 
                         .d = j->shape->head_dim,
                         .q = t->q,
                         .scale = j->shape->scale,
+                        .begin = j->jobs->window.n ? t->begin : NULL,
                         .end = t->end,
-                        .window = j->jobs->window,
                         .m = t->m,
                         .l = t->l,
                         .acc = t->acc,
                         .scratch = t->prompt};
-    for (int r = 0; r < rows; r++) t->end[r] = seen_by(j, 0, first + r);
+    for (int r = 0; r < rows; r++) t->begin[r] = seen_from(j, 0, first + r), t->end[r] = seen_by(j, 0, first + r);
     k->prompt_begin(&p);
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
@@ -298,7 +306,7 @@ static void prefill_task(void *arg, int task, int thread) {
     /* The last tiles see the most keys: they go first, so that threads end together. */
     int head = task % j->shape->n_kv_heads, first = (n_tiles - 1 - task / j->shape->n_kv_heads) * j->tile_rows;
     int rows = all - first < j->tile_rows ? all - first : j->tile_rows;
-    int begin = j->begin, end = seen_by(j, 0, first + rows - 1), unseen = seen_by(j, 0, first) - a->window;
+    int begin = j->begin, end = seen_by(j, 0, first + rows - 1), seen = chunk_seen_from(j, first);
     tile t = thread_tile(j->d, thread, d);
     float *carry = j->carry + ((size_t)head * (size_t)all + (size_t)first) * ((size_t)d + 2);
 
@@ -307,7 +315,7 @@ static void prefill_task(void *arg, int task, int thread) {
         reset(&t, rows, d);
     else
         move_state(&t, carry, rows, d, false);
-    if (a->window && begin < unseen) begin = unseen / IG_TILE_KEYS * IG_TILE_KEYS;
+    if (begin < seen) begin = seen;
     if (end > j->end) end = j->end;
     (has_prompt_kernels(j) ? prompt_steps : prefill_steps)(j, &t, head, first, rows, begin, end);
     if (j->end < a->views->n)
@@ -328,8 +336,7 @@ static int choose_tile(const attend_job *j) {
 /* One sequence's queries over the rows of this call, in rounds. */
 static void attend_prompt(attend_job *j) {
     const ig_attention *a = j->jobs;
-    int first = 0, last = a->views->n, heads = j->shape->n_kv_heads, unseen = seen_by(j, 0, 0) - a->window;
-    if (a->window && unseen > 0) first = unseen / IG_TILE_KEYS * IG_TILE_KEYS;
+    int first = chunk_seen_from(j, 0), last = a->views->n, heads = j->shape->n_kv_heads;
     bool in_order = a->rows == IG_ROWS_IN_ORDER;
     if (in_order) first = a->begin, last = a->end;
     j->carry = in_order ? a->carry : j->d->carry;

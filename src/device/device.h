@@ -129,8 +129,20 @@ typedef enum ig_attend_rows {
     IG_ROWS_LEFT,     /* those that this left: now all are there */
 } ig_attend_rows;
 
+/* How many of the tokens before it a query sees. */
+typedef struct ig_window {
+    int n;          /* the last so many, its own included; 0: all */
+    bool in_chunks; /* chunks of n tokens begin at multiples of n, and it sees those of its own chunk (Llama 4) */
+} ig_window;
+
+/* The first row that a query sees, which sees none from `end` on. */
+static inline IG_ANYWHERE int ig_window_begin(ig_window w, int end) {
+    if (!w.n || end <= w.n) return 0;
+    return w.in_chunks ? (end - 1) / w.n * w.n : end - w.n;
+}
+
 /* Attention of one sequence: n_tokens queries at consecutive positions, the last of which sees every row of its
- * view; query t sees the rows before the last n_tokens - 1 - t ones, and of these the last `window` (0: all). A query's
+ * view; query t sees the rows before the last n_tokens - 1 - t ones, and of these those in its window. A query's
  * result does not depend, bitwise, on how many others there are, but on what they are: those of a prompt, whose views
  * list all slots from 0, or the one of a decode step.
  *
@@ -146,7 +158,7 @@ typedef struct ig_attention {
     const float *rest_share; /* [n_heads]; where it is 0, rest is not looked at */
     int n_tokens;
     bool prompt; /* else n_tokens is 1 */
-    int window;
+    ig_window window;
     /* [n_heads] of a learned sink of each query head: an entry of no token, without a value, that all queries see
      * (gpt-oss); NULL: there is none */
     const float *sink_scores;
@@ -192,7 +204,8 @@ static inline int ig_index_share(const ig_index_shape *s, int n_kv_heads, int n_
 /* Of all layers of a model; or those with a window have others, as many of queries. */
 typedef struct ig_layer_heads {
     ig_head_shape all, local; /* local.n_heads 0: none has */
-    const int *window;        /* [n_layers] 0: it has none */
+    const int *window;        /* [n_layers] ig_window's n */
+    bool in_chunks;           /* all windows */
     ig_index_shape index;
     const uint16_t *index_layer; /* [n_layers] by whose keys and queries of that sort a layer chooses: its own, or those
                                     of the last that has some; or IG_NO_INDEX: by none */
@@ -518,8 +531,8 @@ typedef struct ig_device_ops {
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
     /* x *= factor, n floats. */
     void (*scale)(ig_device *d, float *x, float factor, size_t n);
-    /* y[rows[r]] += shares[r] * x[r], rows of n floats; `rows` are different ones. As ids of embed(), both lists are
-     * the host's. */
+    /* y[rows[r]] += shares[r] * x[r], rows of n floats; `rows` are different ones, and no shares: 1. As ids of embed(),
+     * both lists are the host's. */
     void (*add_rows)(ig_device *d, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
                      int n);
     /* x[r][0..n) *= the sigmoid of gates[r], or softplus: of IG_SIGMOID_GATED or IG_SOFTPLUS_GATED. */

@@ -33,17 +33,27 @@ typedef struct seen {
     bool is_masked; /* some query does not see all n */
 } seen;
 
-/* Of n rows, of which row `first` of the view is the first, by queries with these ends. */
-static inline seen see(const ig_prompt_tile *t, const int32_t end[LANES], int first, int n) {
-    int low = end[0], high = end[0];
+/* The smallest and the largest of a block's numbers. */
+typedef struct range {
+    int low, high;
+} range;
+
+static inline range range_of(const int32_t x[LANES]) {
+    range r = {x[0], x[0]};
     for (int j = 1; j < LANES; j++) {
-        low = end[j] < low ? end[j] : low;
-        high = end[j] > high ? end[j] : high;
+        r.low = x[j] < r.low ? x[j] : r.low;
+        r.high = x[j] > r.high ? x[j] : r.high;
     }
-    seen s = {high - first < n ? high - first : n, false};
-    if (s.n <= 0 || (t->window && first + s.n <= low - t->window)) return (seen){0};
+    return r;
+}
+
+/* Of n rows, of which row `first` of the view is the first, by queries that begin (NULL: at 0) and end there. */
+static inline seen see(const int32_t *begin, const int32_t *end, int first, int n) {
+    range begins = begin ? range_of(begin) : (range){0, 0}, ends = range_of(end);
+    seen s = {ends.high - first < n ? ends.high - first : n, false};
+    if (s.n <= 0 || first + s.n <= begins.low) return (seen){0};
     s.n = whole_groups(s.n);
-    s.is_masked = low - first < s.n || (t->window && high - t->window > first);
+    s.is_masked = ends.low - first < s.n || begins.high > first;
     return s;
 }
 

@@ -43,7 +43,7 @@ typedef struct work {
     int32_t *q;             /* [blocks][d / 2][LANES] dims in pairs */
     float *acc;             /* [blocks][d][LANES] */
     float *q_scale, *m, *l; /* [queries] */
-    int32_t *end;           /* [queries] */
+    int32_t *begin, *end;   /* [queries] */
     float *s;               /* [keys][LANES] a block's scores, then its weights */
     int32_t *w;             /* [keys / 2][LANES] weights, rows in pairs */
 } work;
@@ -63,6 +63,7 @@ static inline size_t layout(work *w, uint8_t *base, int d) {
     w->q_scale = take(base, &at, queries);
     w->m = take(base, &at, queries);
     w->l = take(base, &at, queries);
+    w->begin = take(base, &at, queries);
     w->end = take(base, &at, queries);
     w->s = take(base, &at, keys * LANES);
     w->w = take(base, &at, keys / 2 * LANES);
@@ -130,6 +131,7 @@ INLINE void prompt_begin(const ig_prompt_tile *t) {
         size_t from = (size_t)(r < t->n_q ? r : t->n_q - 1); /* lanes that are left over do as the last query does */
         size_t at = (size_t)(r / LANES) * LANES * d, lane = (size_t)(r % LANES);
         w.q_scale[r] = t->scale * take_query(w.q + at / 2 + lane, t->q + from * d, t->d);
+        w.begin[r] = t->begin ? t->begin[from] : 0;
         w.end[r] = t->end[from];
         w.m[r] = t->m[from];
         w.l[r] = t->l[from];
@@ -150,12 +152,12 @@ INLINE void prompt_end(const ig_prompt_tile *t) {
 
 /* A block of queries and the keys of a chunk that any of them sees. */
 typedef struct block {
-    const int32_t *q, *end;
+    const int32_t *q;
+    const int32_t *begin, *end; /* no begin: all from 0 on */
     const float *q_scale;
     float *m, *l, *acc;
     int d, first, n; /* keys of the chunk from its first: whole groups; row `first` of the view is its first */
-    int window;
-    bool is_masked; /* some query does not see all n */
+    bool is_masked;  /* some query does not see all n */
 } block;
 
 /* acc += x[2 i] y[2 i] + x[2 i + 1] y[2 i + 1] of 16-bit numbers: what the levels differ in. */
@@ -191,7 +193,8 @@ INLINE void scores(const block *b, const work *w, const chunk *c, floats top[VEC
             floats key = all_floats(c->k_scale[i + k]);
             for (int v = 0; v < n_v; v++) {
                 floats s = mul(to_floats(sum[k][v]), mul(scale[v], key));
-                if (is_masked) s = hide(s, load_ints(b->end + WIDTH * v), b->first + i + k, b->window);
+                if (is_masked)
+                    s = hide(s, b->begin ? b->begin + WIDTH * v : NULL, b->end + WIDTH * v, b->first + i + k);
                 top[v] = larger(s, top[v]);
                 store_floats(w->s + (size_t)(i + k) * LANES + WIDTH * v, s);
             }
@@ -285,11 +288,12 @@ INLINE void prompt_attend(const ig_prompt_tile *t, void *rows, int first, int n,
     work w = work_of(t);
     chunk c = chunk_of(rows, t->d);
     for (int i = 0; i < t->n_q; i += LANES) {
-        const int32_t *end = w.end + i;
-        const seen rows_seen = see(t, end, first, n);
+        const int32_t *begin = t->begin ? w.begin + i : NULL, *end = w.end + i;
+        const seen rows_seen = see(begin, end, first, n);
         if (!rows_seen.n) continue;
         size_t at = (size_t)i * (size_t)t->d;
         block b = {.q = w.q + at / 2,
+                   .begin = begin,
                    .end = end,
                    .q_scale = w.q_scale + i,
                    .m = w.m + i,
@@ -298,7 +302,6 @@ INLINE void prompt_attend(const ig_prompt_tile *t, void *rows, int first, int n,
                    .d = t->d,
                    .first = first,
                    .n = rows_seen.n,
-                   .window = t->window,
                    .is_masked = rows_seen.is_masked};
         if (t->n_q - i > WIDTH)
             attend_block(&b, &w, &c, 2, sum_pairs);

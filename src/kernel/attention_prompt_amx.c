@@ -26,12 +26,12 @@ enum {
 
 /* How a tile's scratch is used; dims are rounded up to whole steps. */
 typedef struct work {
-    char *q;      /* [blocks][steps of dims][high, low][VECTORS] tiles: [16 pairs of dims][16 queries][2] */
-    float *acc;   /* [blocks][dims][LANES] */
-    float *m, *l; /* [queries] */
-    int32_t *end; /* [queries] */
-    float *s[2];  /* [keys][LANES] scores of a block and of the next */
-    char *w;      /* [steps of keys][high, low][VECTORS] its weights, tiles: [16 pairs of keys][16 queries][2] */
+    char *q;              /* [blocks][steps of dims][high, low][VECTORS] tiles: [16 pairs of dims][16 queries][2] */
+    float *acc;           /* [blocks][dims][LANES] */
+    float *m, *l;         /* [queries] */
+    int32_t *begin, *end; /* [queries] */
+    float *s[2];          /* [keys][LANES] scores of a block and of the next */
+    char *w; /* [steps of keys][high, low][VECTORS] its weights, tiles: [16 pairs of keys][16 queries][2] */
 } work;
 
 /* How a chunk of rows lies in memory. */
@@ -52,6 +52,7 @@ static size_t layout(work *w, uint8_t *base, int d) {
     w->acc = take(base, &at, queries * steps * STEP);
     w->m = take(base, &at, queries);
     w->l = take(base, &at, queries);
+    w->begin = take(base, &at, queries);
     w->end = take(base, &at, queries);
     for (int i = 0; i < 2; i++) w->s[i] = take(base, &at, IG_PROMPT_KEYS * LANES);
     w->w = take(base, &at, KEY_STEPS * STEP_BYTES / 4);
@@ -176,6 +177,7 @@ static void prompt_begin_amx(const ig_prompt_tile *t) {
     const int n_dims = (int)steps * STEP;
     const work w = work_of(t);
     for (int r = 0; r < blocks_of(t) * LANES; r++) {
+        w.begin[r] = t->begin ? t->begin[query_of(t, r)] : 0;
         w.end[r] = t->end[query_of(t, r)];
         w.m[r] = t->m[query_of(t, r)];
         w.l[r] = t->l[query_of(t, r)];
@@ -201,14 +203,13 @@ static void prompt_end_amx(const ig_prompt_tile *t) {
 /* A block of queries and the keys of a chunk that any of them sees. */
 typedef struct block {
     const char *q;
-    const int32_t *end;
+    const int32_t *begin, *end; /* no begin: all from 0 on */
     float *m, *l, *acc, *s;
     size_t steps;   /* of dims */
     int first;      /* row of the view that is the chunk's first */
     int n_vectors;  /* of queries: 1 or 2, or 0 where there is nothing to see */
     int n_groups;   /* of keys */
     bool is_masked; /* some query does not see all of the keys */
-    int window;
 } block;
 
 INLINE void multiply_tiles(const bool two) {
@@ -302,7 +303,7 @@ INLINE __m512 top_score(const block *b, int v, __m512 top, const bool is_masked)
         for (int j = 0; j < EACH; j++) {
             __m512 x = _mm512_load_ps(s + j * LANES);
             if (is_masked) {
-                x = hide(x, load_ints(b->end + v * WIDTH), b->first + i + j, b->window);
+                x = hide(x, b->begin ? b->begin + v * WIDTH : NULL, b->end + v * WIDTH, b->first + i + j);
                 _mm512_store_ps(s + j * LANES, x);
             }
             tops[j] = larger(x, tops[j]);
@@ -376,8 +377,10 @@ static void attend_block(const block *b, const block *next, const work *w, const
 static block block_at(const ig_prompt_tile *t, const work *w, int i, int first, int n) {
     if (i >= t->n_q) return (block){0};
     const size_t steps = steps_of(t->d);
-    const seen rows = see(t, w->end + i, first, n);
+    const int32_t *begin = t->begin ? w->begin + i : NULL;
+    const seen rows = see(begin, w->end + i, first, n);
     return (block){.q = w->q + (size_t)i / LANES * steps * STEP_BYTES,
+                   .begin = begin,
                    .end = w->end + i,
                    .m = w->m + i,
                    .l = w->l + i,
@@ -389,8 +392,7 @@ static block block_at(const ig_prompt_tile *t, const work *w, int i, int first, 
                    .n_vectors = !rows.n              ? 0
                                 : t->n_q - i > WIDTH ? 2
                                                      : 1,
-                   .is_masked = rows.is_masked,
-                   .window = t->window};
+                   .is_masked = rows.is_masked};
 }
 
 static void prompt_attend_amx(const ig_prompt_tile *t, void *rows, int first, int n) {

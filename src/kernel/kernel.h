@@ -81,16 +81,14 @@ enum {
     IG_PROMPT_KEYS = 128,    /* of a chunk */
 };
 
-/* A tile of a prompt's queries with their running sums. Query r sees the rows [end[r] - window, end[r]) of its view,
- * and all before end[r] if window is 0. */
+/* A tile of a prompt's queries with their running sums. Query r sees the rows [begin[r], end[r]) of its view. */
 typedef struct ig_prompt_tile {
-    int n_q, d;     /* 1 .. IG_PROMPT_QUERIES queries of d numbers, a multiple of 8 and at most IG_KV_DIMS */
-    const float *q; /* [n_q][d] */
-    float scale;    /* of scores */
-    const int *end; /* [n_q] */
-    int window;
-    float *m, *l, *acc; /* [n_q], [n_q], [n_q][d]; begun with -INFINITY, 0 and 0. acc / l is the result */
-    void *scratch;      /* 64-byte aligned, prompt_bytes(d) bytes */
+    int n_q, d;             /* 1 .. IG_PROMPT_QUERIES queries of d numbers, a multiple of 8 and at most IG_KV_DIMS */
+    const float *q;         /* [n_q][d] */
+    float scale;            /* of scores */
+    const int *begin, *end; /* [n_q]; begin NULL: 0 of all */
+    float *m, *l, *acc;     /* [n_q], [n_q], [n_q][d]; begun with -INFINITY, 0 and 0. acc / l is the result */
+    void *scratch;          /* 64-byte aligned, prompt_bytes(d) bytes */
 } ig_prompt_tile;
 
 /* ---- the 4-bit key sketch (src/policy) ----------------------------------- */

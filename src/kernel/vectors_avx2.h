@@ -61,12 +61,10 @@ INLINE floats magnitude(floats x) {
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff)));
 }
 
-/* s, but -INFINITY in lanes that do not see the row: those see rows [end - window, end), all before end if window is 0.
- */
-INLINE floats hide(floats s, ints end, int row, int window) {
-    ints at = _mm256_set1_epi32(row), sees = _mm256_cmpgt_epi32(end, at);
-    if (window)
-        sees = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_sub_epi32(end, _mm256_set1_epi32(window)), at), sees);
+/* s, but -INFINITY in lanes that do not see the row: those see rows [begin, end), all before end without a begin. */
+INLINE floats hide(floats s, const int32_t *begin, const int32_t *end, int row) {
+    ints at = _mm256_set1_epi32(row), sees = _mm256_cmpgt_epi32(load_ints(end), at);
+    if (begin) sees = _mm256_andnot_si256(_mm256_cmpgt_epi32(load_ints(begin), at), sees);
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), s, _mm256_castsi256_ps(sees));
 }
 

@@ -59,12 +59,11 @@ INLINE floats magnitude(floats x) {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
 }
 
-/* s, but -INFINITY in lanes that do not see the row: those see rows [end - window, end), all before end if window is 0.
- */
-INLINE floats hide(floats s, ints end, int row, int window) {
+/* s, but -INFINITY in lanes that do not see the row: those see rows [begin, end), all before end without a begin. */
+INLINE floats hide(floats s, const int32_t *begin, const int32_t *end, int row) {
     ints at = _mm512_set1_epi32(row);
-    __mmask16 sees = _mm512_cmpgt_epi32_mask(end, at);
-    if (window) sees &= (__mmask16)~_mm512_cmpgt_epi32_mask(_mm512_sub_epi32(end, _mm512_set1_epi32(window)), at);
+    __mmask16 sees = _mm512_cmpgt_epi32_mask(load_ints(end), at);
+    if (begin) sees &= (__mmask16)~_mm512_cmpgt_epi32_mask(load_ints(begin), at);
     return _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), sees, s);
 }
 

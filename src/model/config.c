@@ -30,6 +30,7 @@ static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_erro
                            names->path, names->d_model, names->n_heads, c->head_dim, IG_KV_DIMS);
     }
     if (c->attn_scale == 0) c->attn_scale = 1 / sqrt((double)c->head_dim);
+    if (c->growth_length == 0) c->growth_length = c->rope_original_ctx;
     return IG_OK;
 }
 
@@ -154,8 +155,14 @@ static ig_status check_index(const ig_config *c, const ig_config_names *names, i
 
 int ig_config_expert_layers(const ig_config *c) {
     int n = 0;
-    for (int l = c->n_plain_layers; l < c->n_layers; l++) n += c->n_experts && !c->has_no_ffn[l];
+    for (int l = 0; l < c->n_layers; l++) n += c->n_experts && !c->has_no_ffn[l] && !ig_config_is_plain(c, l);
     return n;
+}
+
+int ig_config_first_expert_layer(const ig_config *c) {
+    int l = 0;
+    while (l < c->n_layers - 1 && ig_config_is_plain(c, l)) l++;
+    return l;
 }
 
 bool ig_config_join_parts(ig_config *c, const ig_part *parts, int n) {

@@ -33,6 +33,7 @@ typedef enum ig_routing {
     IG_ROUTING_SOFTMAX,       /* of the scores of those that are chosen, or of all (is_share_of_all) */
     IG_ROUTING_SIGMOID,       /* each one's by the sum of those; a bias counts where they are chosen (GLM 4.5) */
     IG_ROUTING_SOFTMAX_FIRST, /* the same of weights that are a softmax over all (ERNIE 4.5) */
+    IG_ROUTING_SIGMOID_LAST,  /* sigmoids of the scores of those that are chosen (Llama 4) */
 } ig_routing;
 /* Which numbers of a head turn together. IG_ROPE_PAIRED is of GGUF files alone (is_paired). */
 typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT, IG_ROPE_PAIRED } ig_rope;
@@ -71,6 +72,7 @@ typedef struct ig_config {
     ig_norm_order norm_order;
     ig_head_norm head_norm;
     bool rotates_first;        /* head norms follow RoPE (Hunyuan); else they precede it */
+    bool norms_rotated;        /* heads are normed in layers that rotate alone (Llama 4) */
     float norm_eps;            /* of the state's norms */
     float inner_eps;           /* of norms within a layer's parts, as stated */
     float after_eps;           /* of norms of what parts give; norm_eps unless stated */
@@ -82,7 +84,8 @@ typedef struct ig_config {
     bool is_qkv_fused, is_gate_up_fused; /* q, k and v are one matrix (Phi-3), and gate and up are (GLM-4, too) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
-    int n_plain_layers, d_ff_plain; /* the first layers have one of this width, and no experts */
+    int n_plain_layers, d_ff_plain; /* the first layers have one of this width, and no experts; */
+    int expert_step;                /* and so do, where only every so many have experts, the others; 0: all have */
     /* Layers that have no feed-forward part, and files that number the parts of layers one by one (Nemotron-H): a layer
      * begins with part number first_part[l] of n_parts, and what follows in it is the next one. */
     bool has_no_ffn[IG_MAX_LAYERS], has_numbered_parts;
@@ -97,6 +100,7 @@ typedef struct ig_config {
     ig_routing routing;                 /* with experts */
     int n_expert_groups, n_groups_used; /* experts are of the best groups alone; 0 or 1 group: of all */
     double expert_scale;                /* of all shares; 1: nothing */
+    bool are_inputs_shared;             /* shares multiply what experts read, not what they give (Llama 4) */
     double shared_scale;   /* of what the feed-forward part for all tokens beside experts gives; 1: nothing */
     bool has_attn_gate;    /* sigmoids of one more projection multiply what attention gives (Trinity) */
     bool is_gate_of_heads; /* one for each head (LFM3), not one for each number */
@@ -132,14 +136,16 @@ typedef struct ig_config {
     bool rope_is_exact; /* of YaRN: the blend does not begin and end at whole numbers of frequencies */
     /* "longrope": [n_rot / 2] divisors of the frequencies. GGUF files have them as a tensor. */
     float rope_long[IG_KV_DIMS / 2];
-    /* Rotated queries at position p are multiplied by 1 + this * log(1 + floor(p / rope_original_ctx)) (Ministral 3);
-     * 0: they are not. */
-    double query_growth;
+    /* Rotated queries at position p are multiplied by 1 + this * log(1 + floor(p / growth_length)) (Ministral 3), or
+     * those of layers that do not rotate, as at p + 1 (Llama 4); 0: they are not. */
+    double query_growth, growth_length;
+    bool grows_unrotated;
     double rope_gain;             /* what rotated queries and keys are multiplied by, of IG_ROPE_MAIN; 1: nothing */
     int learned_positions;        /* rows of the position embedding; 0: none */
     int position_offset;          /* OPT: 2 */
     int window[IG_MAX_LAYERS];    /* attention of layer l sees this many last positions, itself included; 0: all */
     int kv_window[IG_MAX_LAYERS]; /* the same by the numbers of keys and values */
+    bool has_chunks;              /* windows are chunks (ig_window) */
     double attn_scale;            /* of scores; 1 / sqrt(head_dim) unless stated */
     double score_cap;             /* scores x become cap * tanh(x / cap); 0: they do not */
     ig_latent_shape latent;       /* rows are [n_rot of a key that rotates][kv_rank of the latent] */
@@ -168,8 +174,14 @@ static inline ig_recurrence_shape ig_config_short_convolution(const ig_config *c
         .kind = IG_SHORT_CONVOLUTION, .n_value_heads = 1, .value_dim = c->d_model, .n_taps = n_taps};
 }
 
-/* Layers that have experts. */
+/* Whether a layer of a model with experts has none, but a feed-forward part for all tokens. */
+static inline bool ig_config_is_plain(const ig_config *c, int layer) {
+    return layer < c->n_plain_layers || (c->expert_step > 1 && (layer + 1) % c->expert_step);
+}
+
+/* Layers that have experts, and the first one. */
 int ig_config_expert_layers(const ig_config *c);
+int ig_config_first_expert_layer(const ig_config *c);
 
 /* Bytes of the states of all layers that have one. */
 static inline size_t ig_config_state_bytes(const ig_config *c) {
@@ -178,7 +190,9 @@ static inline size_t ig_config_state_bytes(const ig_config *c) {
 
 /* The heads of all layers. */
 static inline ig_layer_heads ig_config_heads(const ig_config *c) {
-    ig_layer_heads h = {.all = {c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale}, .window = c->window};
+    ig_layer_heads h = {.all = {c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale},
+                        .window = c->window,
+                        .in_chunks = c->has_chunks};
     if (c->local_kv_heads)
         h.local = (ig_head_shape){c->local_heads, c->local_kv_heads, c->local_head_dim, (float)c->attn_scale};
     h.index = c->index;

@@ -13,6 +13,7 @@ enum {
     IG_MAX_WIDTH = 1 << 20, /* d_model, d_ff, d_embed */
     IG_MAX_VOCAB = 4 << 20,
     IG_MAX_CTX = 16 << 20,
+    IG_LLAMA4_CHUNK = 8192, /* what Llama 4 attends to where it rotates, and from where on queries grow elsewhere */
 };
 
 /* Of all scales, of what rotated queries and keys are multiplied by, and of the base of frequencies. */

@@ -47,6 +47,35 @@ void ig_gguf_read_gpt_oss(ig_section *r, ig_config *c) {
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
+/* Every fourth layer neither rotates nor attends to chunks, unless files say that none does; and every so many have
+ * experts. That heads are normed in one size, and not in the other, no key says. */
+void ig_gguf_read_llama4(ig_section *r, ig_config *c) {
+    enum { PERIOD = 4, EXPERTS_OF_MAVERICK = 128 };
+    bool is_stated = ig_gguf_find(r->g, ig_section_name(r, "attention.sliding_window").text) != NULL;
+    int chunk = is_stated ? ig_section_count(r, "attention.sliding_window", IG_MAX_CTX) : IG_LLAMA4_CHUNK;
+    c->expert_step = ig_section_count(r, "interleave_moe_layer_step", IG_MAX_LAYERS);
+    if (c->expert_step) ig_section_read_experts(r, c);
+    if (c->n_experts) {
+        c->d_ff_plain = c->d_ff;
+        c->d_ff = c->d_ff_shared = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+        c->routing = IG_ROUTING_SIGMOID_LAST;
+        c->are_inputs_shared = true;
+    }
+    if (c->n_experts != EXPERTS_OF_MAVERICK) {
+        c->head_norm = IG_HEAD_NORM_EACH;
+        c->are_head_norms_plain = c->rotates_first = c->norms_rotated = true;
+    }
+    if (!chunk) return;
+    for (int l = 0; l < c->n_layers; l++) {
+        bool is_whole = (l + 1) % PERIOD == 0;
+        c->window[l] = is_whole ? 0 : chunk;
+        c->rope_set[l] = is_whole ? IG_ROPE_LEFT_OUT : IG_ROPE_MAIN;
+    }
+    c->has_chunks = c->grows_unrotated = true;
+    c->query_growth = 0.1;
+    c->growth_length = IG_LLAMA4_CHUNK;
+}
+
 void ig_gguf_read_hunyuan_moe(ig_section *r, ig_config *c) {
     ig_gguf_read_hunyuan(r, c);
     ig_section_read_experts(r, c);

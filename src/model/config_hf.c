@@ -59,9 +59,9 @@ static void check_head_norms(ig_hf_reader *r, const ig_config *c, const ig_hf_fa
 }
 
 /* Models that also see pictures state what their text part is apart; of these that is all that there is to know. */
-static const char *const with_pictures[] = {"gemma3",   "gemma4",       "gemma4_unified", "minimax_m3_vl",
-                                            "mistral3", "muse_glimmer", "qwen2_vl",       "qwen2_5_vl",
-                                            "qwen3_5",  "qwen3_5_moe",  "qwen3_vl",       "qwen3_vl_moe"};
+static const char *const with_pictures[] = {
+    "gemma3",   "gemma4",     "gemma4_unified", "llama4",      "minimax_m3_vl", "mistral3",    "muse_glimmer",
+    "qwen2_vl", "qwen2_5_vl", "qwen3_5",        "qwen3_5_moe", "qwen3_vl",      "qwen3_vl_moe"};
 
 /* Whether it is such a model; from then on the reader's root is its text part, if that is stated apart. */
 static bool enter_text_part(ig_hf_reader *r) {

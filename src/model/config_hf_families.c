@@ -22,8 +22,8 @@ static int read_window_or(ig_hf_reader *r, int absent) {
 /* The default of most classes. */
 static int read_window(ig_hf_reader *r) { return read_window_or(r, IG_HF_WINDOW); }
 
-/* Of the layers that "layer_types" names, if stated, else of those from number `from` on. */
-void ig_hf_read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t from) {
+/* Of the layers that "layer_types" calls so, if stated, else of those from number `from` on. */
+static void read_kind(ig_hf_reader *r, ig_config *c, const char *kind, int window, json_int_t from) {
     const json_t *types = ig_hf_get(r->root, "layer_types");
     if (types && (!json_is_array(types) || json_array_size(types) != (size_t)c->n_layers))
         ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
@@ -31,12 +31,16 @@ void ig_hf_read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t fr
         bool is_sliding = l >= from;
         if (types) {
             const char *type = json_string_value(json_array_get(types, (size_t)l));
-            is_sliding = type && strcmp(type, "sliding_attention") == 0;
+            is_sliding = type && strcmp(type, kind) == 0;
             if (!is_sliding && !(type && strcmp(type, "full_attention") == 0))
                 ig_hf_refuse(r, "layer_types", type ? type : "?");
         }
         c->window[l] = is_sliding ? window : 0;
     }
+}
+
+void ig_hf_read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t from) {
+    read_kind(r, c, "sliding_attention", window, from);
 }
 
 void ig_hf_read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, int absent, ig_rope_set local,
@@ -155,11 +159,9 @@ static void read_granite_swa(ig_hf_reader *r, ig_config *c) {
 }
 
 /* Layers that do not rotate are stated one by one, or every so many. */
-static void read_smollm3(ig_hf_reader *r, ig_config *c) {
-    c->rope_theta = 2000000;
-    c->tied = true;
-    ig_hf_read_llama(r, c);
+static void read_rotating_layers(ig_hf_reader *r, ig_config *c) {
     const json_t *rotates = ig_hf_get(r->root, "no_rope_layers");
+    if (json_is_array(rotates) && json_array_size(rotates) == 0) rotates = NULL;
     int interval = ig_hf_int(r, r->root, "no_rope_layer_interval", IG_MAX_LAYERS, 4);
     if (rotates && (!json_is_array(rotates) || json_array_size(rotates) < (size_t)c->n_layers))
         ig_hf_fail_kind(r, "no_rope_layers", "a list with one item per layer");
@@ -168,7 +170,50 @@ static void read_smollm3(ig_hf_reader *r, ig_config *c) {
         if (rotates) is_rotated = json_integer_value(json_array_get(rotates, (size_t)l)) != 0;
         c->rope_set[l] = is_rotated ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
     }
+}
+
+static void read_smollm3(ig_hf_reader *r, ig_config *c) {
+    c->rope_theta = 2000000;
+    c->tied = true;
+    ig_hf_read_llama(r, c);
+    read_rotating_layers(r, c);
     if (ig_hf_bool(r, "use_sliding_window", false)) ig_hf_refuse(r, "use_sliding_window", "true");
+}
+
+/* Layers that rotate attend to their chunk alone, unless stated otherwise. Early files state the growth of queries as a
+ * number. Experts' matrices lie by columns. */
+static void read_llama4(ig_hf_reader *r, ig_config *c) {
+    const json_t *layers = ig_hf_get(r->root, "moe_layers"), *growth = ig_hf_get(r->root, "attn_temperature_tuning"),
+                 *experts = ig_hf_get(r->root, "num_local_experts");
+    bool has_none = (layers && json_array_size(layers) == 0) || (experts && json_number_value(experts) == 0);
+    if (!has_none) {
+        r->status =
+            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' with experts is supported as a GGUF file only",
+                    r->path, c->architecture);
+        return;
+    }
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->rope_theta = 500000;
+    ig_hf_read_llama(r, c);
+    c->d_ff = ig_hf_int(r, r->root, "intermediate_size_mlp", IG_MAX_WIDTH, 16384);
+    c->rope = IG_ROPE_ADJACENT;
+    read_rotating_layers(r, c);
+    bool is_null = json_is_null(json_object_get(r->root, "attention_chunk_size"));
+    int chunk = ig_hf_int(r, r->root, "attention_chunk_size", IG_MAX_CTX, is_null ? 0 : IG_LLAMA4_CHUNK);
+    read_kind(r, c, "chunked_attention", chunk, c->n_layers);
+    for (int l = 0; l < c->n_layers && !ig_hf_get(r->root, "layer_types"); l++)
+        c->window[l] = c->rope_set[l] == IG_ROPE_MAIN ? chunk : 0;
+    c->has_chunks = true;
+    if (!growth || json_is_true(growth) || json_number_value(growth) > 0) {
+        c->query_growth = ig_hf_scale(r, "attn_scale", 0.1);
+        c->growth_length = ig_hf_int(r, r->root, "floor_scale", IG_MAX_CTX, IG_LLAMA4_CHUNK);
+        c->grows_unrotated = true;
+    }
+    if (!ig_hf_bool(r, "use_qk_norm", true)) return;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->are_head_norms_plain = c->rotates_first = c->norms_rotated = true;
 }
 
 static const char rotary_share[] = "partial_rotary_factor";
@@ -463,6 +508,7 @@ static const ig_hf_family families[] = {
     {"lfm2_moe", ig_hf_read_lfm2_moe, {"num_experts", "num_local_experts"}, NULL},
     {"lfm3", ig_hf_read_lfm3, {NULL}, &ig_hf_lfm3_sizes},
     {"llama", ig_hf_read_llama, {NULL}, NULL},
+    {"llama4_text", read_llama4, {"num_local_experts", "use_qk_norm"}, NULL},
     {"mellum", ig_hf_read_mellum, {"num_experts", "num_local_experts"}, NULL},
     {"minimax_m2", ig_hf_read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"minimax_m3_vl_text", ig_hf_read_minimax_m3, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},

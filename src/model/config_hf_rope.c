@@ -20,7 +20,8 @@ static void check_stretch(ig_hf_reader *r, const ig_config *c, const char *low, 
     if (r->status) return;
     if (c->rope_factor < 1 || c->rope_factor > 1e6) {
         ig_hf_fail_kind(r, "factor", "1 to 1e6");
-    } else if (c->rope_high_freq <= c->rope_low_freq) {
+    } else if (c->rope_high_freq < c->rope_low_freq ||
+               (c->rope_high_freq == c->rope_low_freq && c->rope_blend == IG_BLEND_YARN)) {
         char above[64];
         snprintf(above, sizeof above, "above '%s'", low);
         ig_hf_fail_kind(r, high, above);

@@ -41,7 +41,7 @@ static ig_status refuse_key(const ig_section *r, const char *name, const char *w
 static void read_routing(ig_section *r, ig_config *c) {
     enum { SOFTMAX = 1, SIGMOID };
     char bias[64];
-    snprintf(bias, sizeof bias, "blk.%d.exp_probs_b.bias", c->n_plain_layers);
+    snprintf(bias, sizeof bias, "blk.%d.exp_probs_b.bias", ig_config_first_expert_layer(c));
     int kind = ig_section_count(r, "expert_gating_func", SIGMOID);
     if (kind == 0) kind = ig_gguf_tensor(r->g, bias) ? SIGMOID : SOFTMAX;
     c->routing = kind == SIGMOID ? IG_ROUTING_SIGMOID : IG_ROUTING_SOFTMAX_FIRST;

@@ -71,6 +71,7 @@ void ig_gguf_read_gpt_oss(ig_section *r, ig_config *c);
 void ig_gguf_read_hunyuan_moe(ig_section *r, ig_config *c);
 void ig_gguf_read_hy_v3(ig_section *r, ig_config *c);
 void ig_gguf_read_laguna(ig_section *r, ig_config *c);
+void ig_gguf_read_llama4(ig_section *r, ig_config *c);
 void ig_gguf_read_mellum(ig_section *r, ig_config *c);
 void ig_gguf_read_kimi_linear(ig_section *r, ig_config *c);
 void ig_gguf_read_minimax_m2(ig_section *r, ig_config *c);

@@ -40,19 +40,26 @@ static void look_up(const forward *f, float *to, const float *from, int width, c
     f->dev->ops->embed(f->dev, to, &rows, 1, list, n, false);
 }
 
-/* What an expert gives for these rows of x, ascending, times their shares, joins those of y. */
+/* What an expert gives for these rows of x, ascending, times their shares, joins those of y; or what it gives for the
+ * rows times their shares. */
 static void run_expert(const forward *f, const ig_ffn *w, float *y, const float *x, const int32_t *list,
                        const float *shares, int n_listed) {
     const ig_routes *r = &f->b->routes;
     int d = w->up.n_in;
+    const bool early = f->c->are_inputs_shared;
+    float *in = early ? r->y : r->x, *out = early ? r->x : r->y;
     const ig_shares shared = {r->adapter_shares, f->shares.taken};
     for (int at = 0, n; at < n_listed; at += n) {
         int row = list[at], row_end = row + count_for(f, w, row, f->n_rows);
         for (n = 1; n < f->b->ffn_rows && at + n < n_listed && list[at + n] < row_end;) n++;
         look_up(f, r->x, x, d, list + at, n);
         if (shared.taken) look_up(f, r->adapter_shares, f->shares.of_rows, f->c->n_adapters, list + at, n);
-        run_ffn(f, w, r->y, r->x, shared, row, n);
-        f->dev->ops->add_rows(f->dev, y, r->y, list + at, shares + at, n, d);
+        if (early) {
+            f->dev->ops->clear(f->dev, in, (size_t)n * (size_t)d * sizeof *in);
+            f->dev->ops->add_rows(f->dev, in, r->x, r->all, shares + at, n, d);
+        }
+        run_ffn(f, w, out, in, shared, row, n);
+        f->dev->ops->add_rows(f->dev, y, out, list + at, early ? NULL : shares + at, n, d);
     }
 }
 
@@ -101,7 +108,7 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, float *y, const
     const ig_routes *r = &f->b->routes;
     int32_t chosen[IG_MAX_EXPERTS];
     int n = list_chosen(r, w->n_experts, chosen), layer = f->layer;
-    bool is_single = f->n_rows == 1 && f->n_dense == 0;
+    bool is_single = f->n_rows == 1 && f->n_dense == 0 && !f->c->are_inputs_shared;
     for (int i = 0, n_now; i < n; i += n_now) {
         n_now = is_single ? n : 1;
         ig_status status = take_experts(f, chosen + i, n_now, err);

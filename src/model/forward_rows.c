@@ -20,9 +20,10 @@ static void rotate_row(void *arg, int number, int thread) {
     int row = number % f->n_rows, rotation = number / f->n_rows, position = f->b->positions[row];
     bool is_grown = rotation == ig_config_rope_sets(c);
     int set = is_grown ? IG_ROPE_MAIN : rotation, half = ig_config_n_rot(c, rotation) / 2,
-        n_turning = ig_config_n_rot(c, set) / 2;
+        n_turning = is_grown && c->grows_unrotated ? 0 : ig_config_n_rot(c, set) / 2;
     float *cs = f->b->cs.host + rotation_at(f, rotation, row);
-    double growth = is_grown ? 1 + c->query_growth * log(1 + floor(position / c->rope_original_ctx)) : 1;
+    double steps = floor((position + c->grows_unrotated) / c->growth_length);
+    double growth = is_grown ? 1 + c->query_growth * log(1 + steps) : 1;
     double gain = set == IG_ROPE_MAIN ? c->rope_gain * growth : 1;
     (void)thread;
     for (int i = 0; i < half; i++) {
@@ -108,14 +109,18 @@ static void normalise_heads(const forward *f, float *x, int n_heads, const float
     const ig_config *c = f->c;
     int dim = f->step.heads.head_dim, width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * dim : dim;
     int n = n_rows * (n_heads * dim / width);
+    if (c->norms_rotated && c->rope_set[f->layer] == IG_ROPE_LEFT_OUT) return;
     if (norm || c->are_head_norms_plain) f->dev->ops->norm(f->dev, x, x, norm, NULL, 1, true, c->inner_eps, n, width);
 }
 
 void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first) {
     const ig_config *c = f->c;
     int set = c->rope_set[f->layer];
-    if (c->rope == IG_ROPE_NONE || set == IG_ROPE_LEFT_OUT) return;
-    if (are_queries && c->query_growth > 0) set = ig_config_rope_sets(c);
+    bool is_left_out = set == IG_ROPE_LEFT_OUT;
+    if (are_queries && c->query_growth > 0 && is_left_out == c->grows_unrotated)
+        set = ig_config_rope_sets(c);
+    else if (c->rope == IG_ROPE_NONE || is_left_out)
+        return;
     const float *cs = f->b->cs.dev + rotation_at(f, set, first);
     f->dev->ops->rope(f->dev, x, cs, ig_config_n_rot(c, set), c->rope == IG_ROPE_ADJACENT, f->n_rows - first, n_heads,
                       f->step.heads.head_dim);

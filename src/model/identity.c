@@ -45,6 +45,9 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (c->routing || c->d_ff_shared) h = hash(h, others, sizeof others);
     const double queries[] = {c->query_growth, c->rotates_first};
     if (c->query_growth > 0 || c->rotates_first) h = hash(h, queries, sizeof queries);
+    const double unrotated[] = {c->growth_length, c->norms_rotated, c->has_chunks, c->expert_step};
+    if (c->grows_unrotated || c->norms_rotated || c->has_chunks || c->expert_step)
+        h = hash(h, unrotated, sizeof unrotated);
     const double windows[] = {c->local_kv_heads, c->local_head_dim, c->n_layers_sharing, c->logit_cap,
                               c->are_keys_values + 2 * c->norms_values + 4 * c->is_shared_beside};
     if (c->local_kv_heads || c->n_layers_sharing || c->norms_values) h = hash(h, windows, sizeof windows);

@@ -24,7 +24,8 @@ ig_model_options ig_model_defaults(void) { return (ig_model_options){0}; }
 static double llama3_frequency(const ig_config *c, double f) {
     double wavelength = 2 * acos(-1.0) / f;
     if (wavelength < c->rope_original_ctx / c->rope_high_freq) return f;
-    if (wavelength > c->rope_original_ctx / c->rope_low_freq) return f / c->rope_factor;
+    if (wavelength > c->rope_original_ctx / c->rope_low_freq || c->rope_high_freq == c->rope_low_freq)
+        return f / c->rope_factor; /* the latter: there are none between (Llama 4) */
     double smooth = (c->rope_original_ctx / wavelength - c->rope_low_freq) / (c->rope_high_freq - c->rope_low_freq);
     return (1 - smooth) * f / c->rope_factor + smooth * f;
 }

@@ -15,7 +15,7 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
     if (!c->n_experts) return;
     r->scores = ig_space_twin(s, rows * (size_t)c->n_experts);
     r->shared = ig_space_twin(s, c->is_shared_gated ? rows : 0);
-    r->all = ig_space_host(s, c->is_shared_gated ? rows * sizeof *r->all : 0);
+    r->all = ig_space_host(s, rows * sizeof *r->all);
     r->beside = ig_space_device(s, c->is_shared_beside ? rows * d * sizeof(float) : 0);
     r->in = ig_space_device(s, rows * (size_t)c->d_expert * sizeof(float));
     r->sum = ig_space_device(s, rows * (size_t)c->d_expert * sizeof(float));
@@ -111,6 +111,11 @@ static void share_by_sum(float *weights, const int32_t *best, const float *score
     for (int i = 0; i < c->n_experts_used && !c->is_share_of_all; i++) weights[i] /= sum;
 }
 
+/* Of scores that are none yet. */
+static void share_by_sigmoid(float *weights, const int32_t *best, const float *scores, const ig_config *c) {
+    for (int i = 0; i < c->n_experts_used; i++) weights[i] = sigmoid(scores[best[i]]);
+}
+
 static void choose_row(const choice *j, int row) {
     const ig_config *c = j->c;
     float *scores = j->r->scores.host + (size_t)row * (size_t)c->n_experts;
@@ -120,7 +125,9 @@ static void choose_row(const choice *j, int row) {
     for (int e = 0; e < c->n_experts; e++) odd += scores[e] - scores[e];
     weigh_all(scores, c);
     find_best(best, scores, j->bias, c);
-    (c->routing == IG_ROUTING_SOFTMAX ? share_by_softmax : share_by_sum)(weights, best, scores, c);
+    (c->routing == IG_ROUTING_SOFTMAX        ? share_by_softmax
+     : c->routing == IG_ROUTING_SIGMOID_LAST ? share_by_sigmoid
+                                             : share_by_sum)(weights, best, scores, c);
     for (int i = 0; i < c->n_experts_used; i++)
         weights[i] = weights[i] * (float)c->expert_scale * (j->scales ? j->scales[best[i]] : 1) + odd;
 }
@@ -148,10 +155,7 @@ static void sort_rows(const ig_routes *r, const ig_config *c, int first, int n_r
 }
 
 void ig_routes_share(ig_routes *r, int first, int n_rows) {
-    for (int row = first; row < n_rows; row++) {
-        r->shared.host[row] = sigmoid(r->shared.host[row]);
-        r->all[row] = row;
-    }
+    for (int row = first; row < n_rows; row++) r->shared.host[row] = sigmoid(r->shared.host[row]);
 }
 
 void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, const float *scales, int first,
@@ -159,4 +163,5 @@ void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const floa
     choice j = {r, c, bias, scales, first, n_rows};
     d->ops->parallel(d, (n_rows - first + ROWS_PER_TASK - 1) / ROWS_PER_TASK, choose_task, &j);
     sort_rows(r, c, first, n_rows);
+    for (int row = 0; row < n_rows; row++) r->all[row] = row;
 }

@@ -30,8 +30,7 @@ typedef struct ig_routes {
 
 /* For a model without experts there is nothing. */
 void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_rows, int ffn_rows);
-/* Shares of what is for all tokens, from the products of the rows [first, n_rows), which are on the host; and all rows.
- */
+/* Shares of what is for all tokens, from the products of the rows [first, n_rows), which are on the host. */
 void ig_routes_share(ig_routes *r, int first, int n_rows);
 /* Chooses experts for the rows [first, n_rows) by their scores, which are on the host: the n_experts_used best, the
  * first of equal ones; `bias` [n_experts] (NULL: none) is added for that, and `scales` (likewise) multiply their

@@ -330,6 +330,12 @@ static void name_qwen3_next(ig_weight_names *n) {
     n->beta = "layers.%d.linear_attn.in_proj_ba";
 }
 
+static void name_llama4(ig_weight_names *n) {
+    n->gate = "layers.%d.feed_forward.gate_proj";
+    n->up = "layers.%d.feed_forward.up_proj";
+    n->down = "layers.%d.feed_forward.down_proj";
+}
+
 static void name_laguna(ig_weight_names *n) {
     n->attn_gate = "layers.%d.self_attn.g_proj";
     n->router_bias = "layers.%d.mlp.experts.e_score_correction_bias";
@@ -403,6 +409,7 @@ static const struct {
     {"lfm2", name_lfm2},
     {"lfm2_moe", name_lfm2},
     {"lfm3", name_lfm3},
+    {"llama4_text", name_llama4},
     {"minimax_m2", name_minimax_m2},
     {"minimax_m3_vl_text", name_minimax_m3},
     {"mixtral", name_mixtral},
@@ -456,7 +463,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
             out->shared_down = out->down;
         }
         char both[48]; /* of the first layer that has experts */
-        snprintf(both, sizeof both, "blk.%d.ffn_gate_up_exps.weight", c->n_plain_layers);
+        snprintf(both, sizeof both, "blk.%d.ffn_gate_up_exps.weight", ig_config_first_expert_layer(c));
         if (ig_gguf_tensor(g, both)) out->expert_gate_up = "blk.%d.ffn_gate_up_exps";
         if (c->has_numbered_parts) out->ffn_norm = out->attn_norm;
         if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";

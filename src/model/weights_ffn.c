@@ -187,7 +187,7 @@ static const float *bind_xielu(ig_binder *b, int layer) {
 void ig_bind_experts(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     ig_ffn unused = {0};
-    bool is_plain = i < c->n_plain_layers;
+    bool is_plain = ig_config_is_plain(c, i);
     if (c->activation == IG_XIELU) l->xielu = bind_xielu(b, i);
     l->n_experts = c->n_experts && !is_plain ? c->n_experts : 1;
     l->experts = ig_arena_take(&b->w->owned, (size_t)l->n_experts * sizeof *l->experts);

@@ -284,8 +284,10 @@ static void steps_and_a_product(void **state) {
     }
 }
 
+static const ig_window no_window = {0, false};
+
 /* A prompt of n_tokens at the end of n rows: at once; by the caller's parts; a few queries at a time. */
-static void run_prompt(int n_tokens, int n, int window, int piece) {
+static void run_prompt(int n_tokens, int n, ig_window window, int piece) {
     arrays x = make_arrays(n_tokens);
     for (int d = 0; d < DEVICES; d++) {
         ig_attention a = job_of(&x, d, 0, n_tokens, true, see(0, false, 0, n));
@@ -312,22 +314,25 @@ static void run_prompt(int n_tokens, int n, int window, int piece) {
 static void prompts(void **state) {
     (void)state;
     open_cache(32, IG_KV_F16);
-    run_prompt(2, 2, 0, 1);
-    run_prompt(50, 700, 0, 17);
-    run_prompt(33, 33, 16, 5);
-    run_prompt(9, 2300, 0, 4); /* more rows than are gathered at a time */
-    run_prompt(40, 1500, 100, 13);
+    run_prompt(2, 2, no_window, 1);
+    run_prompt(50, 700, no_window, 17);
+    run_prompt(33, 33, (ig_window){16, false}, 5);
+    run_prompt(9, 2300, no_window, 4); /* more rows than are gathered at a time */
+    run_prompt(40, 1500, (ig_window){100, false}, 13);
+    run_prompt(33, 33, (ig_window){16, true}, 5);
+    run_prompt(40, 1500, (ig_window){100, true}, 13);
+    run_prompt(40, 1500, (ig_window){740, true}, 13); /* the last queries see few rows, the first many */
     close_cache();
     open_cache(80, IG_KV_Q4);
-    run_prompt(20, 100, 0, 7);
+    run_prompt(20, 100, no_window, 7);
     close_cache();
     open_cache(256, IG_KV_F16);
-    run_prompt(40, 1500, 0, 13); /* more queries than there is room for at a time, over two parts */
+    run_prompt(40, 1500, no_window, 13); /* more queries than there is room for at a time, over two parts */
     close_cache();
     static const int wide[] = {136, 256, 512, 576}; /* other tiles, and results in several launches */
     for (int i = 0; i < 4; i++) {
         open_cache(wide[i], IG_KV_Q8);
-        run_prompt(i ? 5 : 40, i ? 40 : 600, 0, i ? 2 : 21);
+        run_prompt(i ? 5 : 40, i ? 40 : 600, no_window, i ? 2 : 21);
         close_cache();
     }
 }
@@ -341,8 +346,8 @@ static void groups(void **state) {
         open_group(sizes[i][0], sizes[i][1], (ig_kv_type)(i % IG_KV_TYPES));
         run_step(false, 0, 1);
         run_step(true, 0, 150);
-        run_prompt(1, 1, 0, 1);
-        run_prompt(5, 40, i % 2 ? 17 : 0, 2);
+        run_prompt(1, 1, no_window, 1);
+        run_prompt(5, 40, (ig_window){i % 2 ? 17 : 0, false}, 2);
         close_cache();
     }
 }
@@ -380,7 +385,7 @@ static void weights(void **state) {
         for (int d = 0; d < DEVICES; d++) {
             w.on[d] = pinned(w.n * sizeof(float));
             ig_attention a = job_of(&x, d, 0, n_tokens, prompt, see(0, false, 0, 600));
-            a.window = prompt ? 590 : 0;
+            a.window = (ig_window){prompt ? 590 : 0, false};
             devices[d]->ops->attend(devices[d], &shape, &a, 1);
             devices[d]->ops->weigh(devices[d], &shape, &a, 0, 512, w.on[d], STRIDE);
             devices[d]->ops->weigh(devices[d], &shape, &a, 512, 600, w.on[d], STRIDE);

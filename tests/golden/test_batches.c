@@ -185,6 +185,8 @@ int main(void) {
         ALONE("other heads of queries, gates of heads", "tests/golden/models/laguna"),
         ALONE("layers that share keys", "tests/golden/models/gemma4-e"),
         ALONE("latents", "tests/golden/models/glm4-lite"),
+        ALONE("chunks, queries that grow where they do not rotate", "tests/golden/models/llama4"),
+        ALONE("shares of what experts read", "tests/golden/models/llama4-moe/model.gguf"),
         ALONE("an indexer", "tests/golden/models/glm-dsa"),
         ALONE("an indexer of blocks", "tests/golden/models/minimax-m3"),
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),

@@ -22,7 +22,7 @@
 enum { N_PROMPT = 40, N_CTX = 96, BAD = 77 /* a token that the prompt has not, or at its end */ };
 
 static const char *const models[] = {"llama31",    "mistral", "qwen3",   "opt",        "opt-350m-like", "qwen3.5-moe",
-                                     "granite4-h", "lfm2",    "glm-dsa", "minimax-m3", "kimi-linear"};
+                                     "granite4-h", "lfm2",    "glm-dsa", "minimax-m3", "kimi-linear",   "llama4"};
 static const char *const policies[] = {"infinigen", "full",      "infinigen-osdi24", "quest", "h2o",
                                        "snapkv",    "pyramidkv", "window",           "oracle"};
 /* Whether the policy drops entries: a session is empty after a step that failed. */

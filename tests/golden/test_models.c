@@ -344,6 +344,8 @@ int main(void) {
         MODEL("glm-dsa"),
         MODEL("minimax-m3"),
         MODEL("kimi-linear"),
+        MODEL("llama4"),
+        MODEL("llama4-moe"),
         MODEL("granite"),
         MODEL("olmo3"),
         MODEL("phi3"),

@@ -294,6 +294,7 @@ int main(void) {
         ALL(GEMMA, "infinigen", "q8", 16 * 192),
         ALL("tests/golden/models/mistral-wide", "full", "f16", 16 * 176), /* two blocks in a piece */
         ALL("tests/golden/models/gemma4-e", "infinigen", "q8", 16 * 192), /* heads of their own, some shared */
+        ALL("tests/golden/models/llama4", "infinigen", "f16", 16 * 160),  /* chunks */
         WITH(no_more_than_planned, GEMMA, "infinigen", "q8", 0),
         WITH(no_more_than_planned, "tests/golden/models/gemma4", "infinigen", "q4", 0),
         WITH(shared_and_cut_at_random, "tests/golden/models/qwen3.5", "infinigen", "q8", 0), /* recurrences likewise */

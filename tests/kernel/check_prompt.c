@@ -16,12 +16,12 @@ enum { MOST_KEYS = 400 };
 
 /* A tile and the rows of its view, in memory that ends where theirs does. */
 typedef struct problem {
-    int n_q, d, n, window;
+    int n_q, d, n, window; /* 0: queries see all before their ends */
     float scale;
     float *q;
     uint16_t *rows; /* [n][2][d] keys and values */
     const uint16_t *k[MOST_KEYS], *v[MOST_KEYS];
-    int end[IG_PROMPT_QUERIES];
+    int begin[IG_PROMPT_QUERIES], end[IG_PROMPT_QUERIES];
 } problem;
 
 typedef struct result {
@@ -61,6 +61,15 @@ static void set_causal(problem *p) {
     }
 }
 
+/* Queries see n rows before their ends, or those of their ends' chunk of n rows. */
+static void set_window(problem *p, int n, bool in_chunks) {
+    p->window = n;
+    for (int r = 0; r < p->n_q; r++) {
+        int begin = in_chunks ? (p->end[r] - 1) / n * n : p->end[r] - n;
+        p->begin[r] = begin > 0 ? begin : 0;
+    }
+}
+
 /* Queries [from, from + n_q) over chunks up to what the last of them sees; each in calls of their own if `cut`. */
 static result *attend(check *c, const problem *p, int from, int n_q, bool cut) {
     size_t d = (size_t)p->d, bytes = c->k->prompt_bytes(p->d);
@@ -71,8 +80,8 @@ static result *attend(check *c, const problem *p, int from, int n_q, bool cut) {
                         .d = p->d,
                         .q = p->q + (size_t)from * d,
                         .scale = p->scale,
+                        .begin = p->window ? p->begin + from : NULL,
                         .end = p->end + from,
-                        .window = p->window,
                         .m = r->m,
                         .l = r->l,
                         .acc = r->acc,
@@ -113,7 +122,7 @@ static double moved(check *c, double x) {
 /* Query r in double precision; with a check, of rows that are moved. */
 static void exact(double *out, const problem *p, const double *k, const double *v, int r) {
     double s[MOST_KEYS], top = -INFINITY, sum = 0;
-    int begin = p->window && p->end[r] > p->window ? p->end[r] - p->window : 0, d = p->d;
+    int begin = p->begin[r], d = p->d;
     for (int i = begin; i < p->end[r]; i++) {
         s[i] = 0;
         for (int j = 0; j < d; j++) s[i] += (double)p->q[r * d + j] * k[i * d + j];
@@ -206,20 +215,21 @@ static void check_precision(check *c) {
             problem *p = problem_new(dims[i] > 128 && n_q > 33 ? 33 : n_q, dims[i], n);
             fill(c, p, shape);
             set_causal(p);
-            p->window = check_int(c, 0, 2) ? 0 : check_int(c, 30, n);
+            if (check_int(c, 0, 2) == 0) set_window(p, check_int(c, 30, n), check_int(c, 0, 1));
             compare(c, p, shape_names[shape]);
             problem_free(p);
         }
 }
 
 /* Windows that begin in the second chunk for some queries of a block, which see nothing of the first. */
-static void check_windows(check *c) {
+static void check_windows(check *c, bool in_chunks) {
     problem *p = problem_new(48, 64, 200);
     fill(c, p, NORMAL);
     set_causal(p);
     double k[200 * 64], v[200 * 64], want[64];
     for (int i = 0; i < 200 * 64; i++) k[i] = ig_f16_f32(p->k[i / 64][i % 64]), v[i] = ig_f16_f32(p->v[i / 64][i % 64]);
-    for (p->window = 1; p->window < 80; p->window++) {
+    for (int n = 1; n < 80; n++) {
+        set_window(p, n, in_chunks);
         result *got = attend(c, p, 0, p->n_q, false);
         for (int r = 0; r < p->n_q; r++) {
             double squares = 0, error = 0;
@@ -228,7 +238,8 @@ static void check_windows(check *c) {
                 squares += want[j] * want[j];
                 error += pow(got->acc[r * 64 + j] / got->l[r] - want[j], 2);
             }
-            check_that(c, error <= 1e-6 * squares, "window=%d: [%d] is off by %g", p->window, r, sqrt(error / squares));
+            check_that(c, error <= 1e-6 * squares, "window=%d,%d: [%d] is off by %g", n, in_chunks, r,
+                       sqrt(error / squares));
         }
         result_free(got);
     }
@@ -250,7 +261,7 @@ static void check_bits(check *c) {
         problem *p = problem_new(n_q, dims[round % 4], n);
         fill(c, p, round % SHAPES);
         set_causal(p);
-        p->window = round % 3 ? 0 : check_int(c, 1, n);
+        if (round % 3 == 0) set_window(p, check_int(c, 1, n), round % 2);
         result *all = attend(c, p, 0, n_q, false), *cut = attend(c, p, 0, n_q, true);
         for (int i = 0; i < n_q; i++)
             check_that(c, same_query(all, i, cut, i, p->d), "n_q=%d d=%d n=%d window=%d: [%d] depends on the calls",
@@ -387,7 +398,8 @@ void check_prompt(check *c) {
         return;
     }
     check_precision(c);
-    check_windows(c);
+    check_windows(c, false);
+    check_windows(c, true);
     check_bits(c);
     check_largest(c);
     check_zeros(c);

@@ -69,12 +69,15 @@ static void set_views(ig_kv_view *views, const int32_t *index, int n) {
 }
 
 /* The definition, for query t of n_tokens over the rows of a view; sink_scores may be NULL. */
-static void reference(double *out, const float *q, int t, int n_tokens, int head, const ig_kv_view *v, int window,
+static void reference(double *out, const float *q, int t, int n_tokens, int head, const ig_kv_view *v, ig_window window,
                       const float *sink_scores) {
     static double p[MAX_ROWS];
-    int last = v->n - n_tokens + t, first = window && last + 1 > window ? last + 1 - window : 0,
-        kv = head / (HEADS / KV_HEADS);
+    int last = v->n - n_tokens + t, first = 0, kv = head / (HEADS / KV_HEADS);
     double max = -INFINITY, sum = 0;
+    if (window.in_chunks)
+        first = last - last % window.n;
+    else if (window.n && last + 1 > window.n)
+        first = last + 1 - window.n;
     for (int i = first; i <= last; i++) {
         int slot = v->index ? v->index[i] : v->first + i;
         p[i] = 0;
@@ -113,9 +116,10 @@ static void check(const ig_attention *a) {
 }
 
 enum { STEP }; /* of decoding, in the place of a prompt's number of tokens */
+static const ig_window no_window = {0, false};
 
 /* One call and several must agree bitwise, and with the reference. */
-static void run(int prompt, int n, int window, const int32_t *index, int unit) {
+static void run(int prompt, int n, ig_window window, const int32_t *index, int unit) {
     ig_kv_view views[KV_HEADS];
     int n_tokens = prompt == STEP ? 1 : prompt;
     size_t bytes = (size_t)n_tokens * HEADS * DIM * sizeof(float);
@@ -152,8 +156,8 @@ static void decode(void **state) {
     (void)state;
     static const int lengths[] = {1, 7, 128, 511, 512, 513, 1024, 2100};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        run(STEP, lengths[i], 0, NULL, IG_ATTEND_UNIT);
-        run(STEP, lengths[i], 0, NULL, 2 * IG_ATTEND_UNIT);
+        run(STEP, lengths[i], no_window, NULL, IG_ATTEND_UNIT);
+        run(STEP, lengths[i], no_window, NULL, 2 * IG_ATTEND_UNIT);
     }
 }
 
@@ -163,7 +167,7 @@ static void decode_of_chosen_rows(void **state) {
     for (int stride = 1; stride < 9; stride += 2) {
         int n = 0;
         for (int s = stride / 2; s < MAX_ROWS; s += stride) index[n++] = s;
-        run(STEP, n, 0, index, 0);
+        run(STEP, n, no_window, index, 0);
     }
 }
 
@@ -214,31 +218,40 @@ static void decode_before_all_is_there(void **state) {
 
 static void prefill(void **state) {
     (void)state;
-    run(2, 2, 0, NULL, IG_ATTEND_UNIT);
-    run(50, 50, 0, NULL, IG_ATTEND_UNIT);
-    run(61, 700, 0, NULL, IG_ATTEND_UNIT);
-    run(33, 2100, 0, NULL, IG_ATTEND_UNIT);
-    run(130, 2100, 0, NULL, 3 * IG_ATTEND_UNIT);
-    run(50, 2400, 0, NULL, 4 * IG_ATTEND_UNIT);
+    run(2, 2, no_window, NULL, IG_ATTEND_UNIT);
+    run(50, 50, no_window, NULL, IG_ATTEND_UNIT);
+    run(61, 700, no_window, NULL, IG_ATTEND_UNIT);
+    run(33, 2100, no_window, NULL, IG_ATTEND_UNIT);
+    run(130, 2100, no_window, NULL, 3 * IG_ATTEND_UNIT);
+    run(50, 2400, no_window, NULL, 4 * IG_ATTEND_UNIT);
+}
+
+static void windows_of_a_prompt(bool in_chunks) {
+    run(40, 40, (ig_window){16, in_chunks}, NULL, IG_ATTEND_UNIT);
+    run(70, 1500, (ig_window){100, in_chunks}, NULL, IG_ATTEND_UNIT);
+    run(70, 1500, (ig_window){900, in_chunks}, NULL, IG_ATTEND_UNIT);
+    run(70, 1500, (ig_window){5000, in_chunks}, NULL, IG_ATTEND_UNIT);
+    run(70, 2400, (ig_window){2200, in_chunks}, NULL, IG_ATTEND_UNIT);
 }
 
 static void prefill_with_window(void **state) {
     (void)state;
-    run(40, 40, 16, NULL, IG_ATTEND_UNIT);
-    run(70, 1500, 100, NULL, IG_ATTEND_UNIT);
-    run(70, 1500, 900, NULL, IG_ATTEND_UNIT);
-    run(70, 1500, 5000, NULL, IG_ATTEND_UNIT);
-    run(70, 2400, 2200, NULL, IG_ATTEND_UNIT);
+    windows_of_a_prompt(false);
+}
+
+static void prefill_in_chunks(void **state) {
+    (void)state;
+    windows_of_a_prompt(true);
 }
 
 /* A prompt's queries one by one, and a few at a time: each gets the same bits. */
 static void pieces_of_a_prompt(void **state) {
     enum { N = 150, BEFORE = 60 };
-    static const int windows[] = {0, 16, 100};
+    static const ig_window windows[] = {{0, false}, {16, false}, {100, false}, {16, true}, {100, true}};
     size_t row = HEADS * DIM;
     float *q = queries(N, 9), *whole = malloc(N * row * sizeof *whole), *cut = malloc(N * row * sizeof *cut);
     (void)state;
-    for (int w = 0; w < 3; w++)
+    for (size_t w = 0; w < IG_COUNT(windows); w++)
         for (int piece = 1; piece < 80; piece += piece < 9 ? 1 : 23) {
             ig_kv_view views[KV_HEADS];
             set_views(views, NULL, BEFORE + N);
@@ -310,7 +323,7 @@ static void run_sinks(int prompt, int n, int window) {
                       .lse = lse,
                       .n_tokens = n_tokens,
                       .prompt = prompt != STEP,
-                      .window = window,
+                      .window = {window, false},
                       .sink_scores = sinks,
                       .views = views};
     set_views(views, NULL, n);
@@ -402,6 +415,7 @@ int main(void) {
         cmocka_unit_test(decode_before_all_is_there),
         cmocka_unit_test(prefill),
         cmocka_unit_test(prefill_with_window),
+        cmocka_unit_test(prefill_in_chunks),
         cmocka_unit_test(pieces_of_a_prompt),
         cmocka_unit_test(scaled_queries),
         cmocka_unit_test(sinks),

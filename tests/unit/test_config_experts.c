@@ -48,7 +48,28 @@ static void reads_experts(void **state) {
                        "\"original_max_position_embeddings\":64}}");
     assert_true(c.latent.q_rank == 0 && c.routing == IG_ROUTING_SOFTMAX_FIRST && c.is_share_of_all);
     assert_true(fabs(c.attn_scale * sqrt(24) - pow(1 + 0.0707 * log(40), 2)) < 1e-9 && c.rope_gain == 1);
+#define LLAMA4 "{\"model_type\":\"llama4_text\"," LLAMA ",\"num_key_value_heads\":2"
+    c = from_json(LLAMA4 ",\"moe_layers\":[]}");
+    assert_true(c.window[0] == 8192 && c.has_chunks && c.rope_set[0] == IG_ROPE_MAIN && c.d_ff == 16384 &&
+                !c.n_experts);
+    assert_true(c.query_growth == 0.1 && c.growth_length == 8192 && c.grows_unrotated && c.norms_rotated);
+    c = from_json(LLAMA4
+                  ",\"num_local_experts\":0,\"no_rope_layers\":[1,0,1],\"attention_chunk_size\":32,"
+                  "\"attn_temperature_tuning\":4,\"floor_scale\":16,\"intermediate_size_mlp\":80}");
+    assert_true(c.window[0] == 32 && !c.window[1] && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.growth_length == 16);
+    assert_true(c.d_ff == 80 && c.rope == IG_ROPE_ADJACENT && c.head_dim == 128);
+    c = from_json(LLAMA4
+                  ",\"moe_layers\":[],\"no_rope_layers\":[1,1,1],\"use_qk_norm\":false,"
+                  "\"attn_temperature_tuning\":false,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16,"
+                  "\"low_freq_factor\":1,\"high_freq_factor\":1,\"original_max_position_embeddings\":64},"
+                  "\"layer_types\":[\"full_attention\",\"chunked_attention\",\"full_attention\"]}");
+    assert_true(!c.window[0] && c.window[1] == 8192 && c.head_norm == IG_HEAD_NORM_NONE && c.query_growth == 0);
+    assert_true(c.rope_blend == IG_BLEND_LLAMA3 && c.rope_low_freq == c.rope_high_freq);
     static const char *const refused[][2] = {
+        {LLAMA4 "}", "experts"},
+        {LLAMA4 ",\"moe_layers\":[],\"layer_types\":[\"chunked_attention\",\"sliding_attention\","
+                "\"full_attention\"]}",
+         "layer_types"},
         {DEEPSEEK("deepseek_v3") ",\"n_group\":8,\"topk_group\":1}", "groups"},
         {GLM4_MOE ",\"n_group\":8}", "n_group"},
         {GLM4_MOE ",\"first_k_dense_replace\":100}", "first_k_dense_replace"},

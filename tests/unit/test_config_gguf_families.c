@@ -202,6 +202,32 @@ static void reads_gguf_of_their_own(void **state) {
     assert_true(c.rope_set[2] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT && c.rope_set[4] == IG_ROPE_MAIN);
 }
 
+/* Llama 4: the sizes that were published, and one without chunks. */
+static void reads_gguf_of_llama4(void **state) {
+    (void)state;
+    tiny t = tiny_as("llama4");
+    tiny_u32(&t, "llama4.block_count", 5);
+    tiny_u32(&t, "llama4.expert_count", 4);
+    tiny_u32(&t, "llama4.expert_used_count", 1);
+    tiny_u32(&t, "llama4.interleave_moe_layer_step", 2);
+    refuses_tiny(&t, "llama4.expert_feed_forward_length");
+    tiny_u32(&t, "llama4.expert_feed_forward_length", 24);
+    ig_config c = from_tiny(&t);
+    assert_true(c.n_experts == 4 && ig_config_expert_layers(&c) == 2 && ig_config_first_expert_layer(&c) == 1);
+    assert_true(ig_config_is_plain(&c, 2) && !ig_config_is_plain(&c, 3) && c.d_ff_plain == TINY_FF && c.d_ff == 24);
+    assert_true(c.d_ff_shared == 24 && c.routing == IG_ROUTING_SIGMOID_LAST && c.are_inputs_shared && c.norms_rotated);
+    assert_true(c.has_chunks && c.window[2] == 8192 && !c.window[3] && c.rope_set[3] == IG_ROPE_LEFT_OUT);
+    assert_true(c.grows_unrotated && c.growth_length == 8192 && c.rope == IG_ROPE_ADJACENT && !c.is_paired);
+    tiny_u32(&t, "llama4.expert_count", 128);
+    c = from_tiny(&t);
+    assert_true(c.head_norm == IG_HEAD_NORM_NONE && !c.norms_rotated);
+    tiny_u32(&t, "llama4.attention.sliding_window", 0);
+    c = from_tiny(&t);
+    assert_true(!c.window[0] && c.rope_set[3] == IG_ROPE_MAIN && c.query_growth == 0 && !c.has_chunks);
+    tiny_u32(&t, "llama4.interleave_moe_layer_step", 0);
+    assert_true(from_tiny(&t).n_experts == 0);
+}
+
 /* The same of those that came later. */
 static void reads_gguf_of_others(void **state) {
     (void)state;
@@ -534,6 +560,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_gguf_of_their_own),
         cmocka_unit_test(reads_gguf_of_others),
+        cmocka_unit_test(reads_gguf_of_llama4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

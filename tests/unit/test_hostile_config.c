@@ -185,7 +185,7 @@ static const struct {
     {"llama", "rope_scaling", "{\"type\":\"linear\",\"factor\":1e-300}", IG_E_FORMAT, "'factor'"},
     {"llama", "rope_scaling", LLAMA3(""), IG_E_FORMAT, "'factor' is missing"},
     {"llama", "rope_scaling",
-     LLAMA3(",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,\"original_max_position_embeddings\":64"),
+     LLAMA3(",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":3,\"original_max_position_embeddings\":64"),
      IG_E_FORMAT, "'high_freq_factor'"},
     {"llama", "rope_scaling",
      LLAMA3(",\"factor\":0.5,\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":64"),

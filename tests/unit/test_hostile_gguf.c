@@ -122,7 +122,7 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
     X(architecture_other, IG_E_UNSUPPORTED, "'gemma9'", tiny_string(t, "general.architecture", "gemma9"))              \
     X(architecture_escapes, IG_E_UNSUPPORTED, "'a?[2J??2J'",                                                           \
       tiny_string(t, "general.architecture", "a\033[2J\302\2332J"))                                                    \
-    X(architecture_prefix, IG_E_UNSUPPORTED, "'llama4'", tiny_string(t, "general.architecture", "llama4"))             \
+    X(architecture_prefix, IG_E_UNSUPPORTED, "'llama5'", tiny_string(t, "general.architecture", "llama5"))             \
     X(adapter, IG_E_UNSUPPORTED, "'general.type' is 'adapter'", tiny_string(t, "general.type", "adapter"))             \
     X(layers_missing, IG_E_FORMAT, "'llama.block_count' is missing", tiny_drop_key(t, "llama.block_count"))            \
     X(layers_0, IG_E_FORMAT, "'llama.block_count' is 0", tiny_u32(t, "llama.block_count", 0))                          \

@@ -31,6 +31,11 @@ static void open_routes(const ig_config *c) {
 /* The scores before they are used, and what is added where experts are chosen. */
 static float scores_given[MOST_ROWS * IG_MAX_EXPERTS], bias[IG_MAX_EXPERTS];
 
+/* Whether experts are chosen by their scores alone. */
+static bool is_by_scores(const ig_config *c) {
+    return c->routing == IG_ROUTING_SOFTMAX || c->routing == IG_ROUTING_SIGMOID_LAST;
+}
+
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
 /* Of a row's scores, before a bias. */
@@ -66,7 +71,7 @@ static bool is_in_question(const float *scores, const ig_config *c, int expert) 
 
 /* By which experts are chosen. */
 static double value_of(const float *scores, const ig_config *c, int e) {
-    if (c->routing == IG_ROUTING_SOFTMAX) return (double)scores[e];
+    if (is_by_scores(c)) return (double)scores[e];
     return weights[e] + (double)bias[e];
 }
 
@@ -92,7 +97,8 @@ static double share_of(const float *scores, const ig_config *c, int expert) {
         else if (c->is_share_of_all || counts)
             sum += exp((double)scores[e] - own);
     }
-    if (c->routing == IG_ROUTING_SIGMOID && c->is_share_of_all) return sigmoid(own) * c->expert_scale;
+    if (c->routing == IG_ROUTING_SIGMOID_LAST || (c->routing == IG_ROUTING_SIGMOID && c->is_share_of_all))
+        return sigmoid(own) * c->expert_scale;
     return c->expert_scale / sum;
 }
 
@@ -100,7 +106,7 @@ static double share_of(const float *scores, const ig_config *c, int expert) {
 static void check(const ig_config *c, int first, int n_rows) {
     int n = 0;
     memcpy(scores_given, routes.scores.host, (size_t)(n_rows * c->n_experts) * sizeof *scores_given);
-    ig_routes_choose(&routes, device, c, c->routing == IG_ROUTING_SOFTMAX ? NULL : bias, NULL, first, n_rows);
+    ig_routes_choose(&routes, device, c, is_by_scores(c) ? NULL : bias, NULL, first, n_rows);
     assert_int_equal(routes.begin[0], 0);
     assert_int_equal(routes.begin[c->n_experts], (n_rows - first) * c->n_experts_used);
     for (int e = 0; e < c->n_experts; e++) {
@@ -122,9 +128,9 @@ static void rows_are_sorted(void **state) {
     ig_random random = {7};
     (void)state;
     for (int e = 0; e < IG_MAX_EXPERTS; e++) bias[e] = (float)(e * 37 % 101) / 128;
-    for (int i = 0; i < 30; i++) {
-        ig_config c = {.d_model = 8, .n_experts = shapes[i / 6][0], .n_experts_used = shapes[i / 6][1]};
-        c.routing = (ig_routing)(i / 2 % 3);
+    for (int i = 0; i < 40; i++) {
+        ig_config c = {.d_model = 8, .n_experts = shapes[i / 8][0], .n_experts_used = shapes[i / 8][1]};
+        c.routing = (ig_routing)(i / 2 % 4);
         c.is_share_of_all = i % 2 && c.routing != IG_ROUTING_SOFTMAX_FIRST;
         c.expert_scale = c.routing == IG_ROUTING_SOFTMAX ? 1 : 2.5;
         /* Beside biases weights of hardly anything would be told apart by rounding. */
@@ -167,7 +173,7 @@ static void groups_come_first(void **state) {
 static void what_is_not_finite_shows(void **state) {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     (void)state;
-    for (int i = 0; i < 36; i++) {
+    for (int i = 0; i < 48; i++) {
         ig_config c = {.d_model = 8,
                        .n_experts = 6,
                        .n_experts_used = 2,

@@ -384,7 +384,7 @@ static __global__ void weigh(ig_head_shape s, weighing w) {
     int first_pos = view->n - a->n_tokens;
     float sum = 0;
     for (int t = i > first_pos ? i - first_pos : 0; t < a->n_tokens; t++) {
-        if (a->window && i + a->window <= first_pos + t) break;
+        if (i < ig_window_begin(a->window, first_pos + t + 1)) break;
         for (int h = kv_head * group; h < (kv_head + 1) * group; h++) {
             float dot = 0;
             for (int j = lane; j < d; j += IG_WARP)

@@ -151,7 +151,7 @@ typedef struct ig_cuda_prompt {
     float *state, *parts;
     int first, n, begin, end;
     int n_rows; /* of the view */
-    int window;
+    ig_window window;
     bool is_whole; /* one part has all that the queries see: there is nothing to combine */
 } ig_cuda_prompt;
 

@@ -98,9 +98,9 @@ void ig_cuda_gather(ig_queue q, uint16_t *rows, const ig_head_shape *shape, cons
 /* One of a lane's two queries. */
 typedef struct query {
     bool exists;
-    int pos;      /* the last row that it sees */
-    size_t row;   /* in [token][head] */
-    float *state; /* what the part has come to: m, l, sums of values */
+    int seen, pos; /* the first and the last row that it sees */
+    size_t row;    /* in [token][head] */
+    float *state;  /* what the part has come to: m, l, sums of values */
     float m, l;
     float scale; /* of its products */
 } query;
@@ -112,6 +112,7 @@ static __device__ query query_of(const ig_head_shape *s, const tiling *g, const 
     int n = token + i / g->heads, h = head + i % g->heads;
     q.exists = i < n_tokens * g->heads && i % g->heads < heads;
     q.pos = p->n_rows - p->job->n_tokens + p->first + n;
+    q.seen = ig_window_begin(p->window, q.pos + 1);
     q.row = (size_t)(p->first + n) * (size_t)s->n_heads + (size_t)h;
     q.state = part + ((size_t)n * (size_t)s->n_heads + (size_t)h) * ((size_t)g->d + 2);
     q.m = fresh || !q.exists ? -INFINITY : q.state[0];
@@ -202,12 +203,12 @@ static __device__ __forceinline__ void multiply_piece(float x[KEY_TILES][4], con
 }
 
 /* Products of a query with n keys from number `begin` on that it does not see become -INFINITY. */
-static __device__ __forceinline__ void hide_keys(float x[KEY_TILES][4], int at, const query *q, int window, int begin,
-                                                 int n, int lane) {
-    int end = q->pos + 1 < begin + n ? q->pos + 1 : begin + n, first = window ? q->pos + 1 - window : 0;
+static __device__ __forceinline__ void hide_keys(float x[KEY_TILES][4], int at, const query *q, int begin, int n,
+                                                 int lane) {
+    int end = q->pos + 1 < begin + n ? q->pos + 1 : begin + n;
     IG_UNROLL for (int j = 0; j < 2 * KEY_TILES; j++) {
         int key = begin + j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2;
-        if (!q->exists || key < first || key >= end) x[j / 2][at + j % 2] = -INFINITY;
+        if (!q->exists || key < q->seen || key >= end) x[j / 2][at + j % 2] = -INFINITY;
     }
 }
 
@@ -289,14 +290,15 @@ static __device__ __forceinline__ void put_state(float acc[DIM_TILES][4], int at
 /* ---- attention ------------------------------------------------------------------------------- */
 
 /* The first row that a query at this position sees, at the beginning of a step. */
-static __host__ __device__ __forceinline__ int first_row(int window, int pos, int keys) {
-    return window && pos + 1 > window ? (pos + 1 - window) / keys * keys : 0;
+static __host__ __device__ __forceinline__ int first_row(ig_window window, int pos, int keys) {
+    return ig_window_begin(window, pos + 1) / keys * keys;
 }
 
 /* Where a block of threads is: its queries, and the rows of its part that these see. */
 typedef struct position {
     int kv_head, head, heads, token, n_tokens, first_pos;
     int all_begin, all_end; /* rows that its queries see */
+    int last_begin;         /* the first that its last one sees */
     int begin, end;         /* those of the part */
 } position;
 
@@ -310,6 +312,7 @@ static __device__ __forceinline__ position position_of(const tiling *g, const ig
     x.n_tokens = p->n - x.token < g->positions ? p->n - x.token : g->positions;
     x.first_pos = p->n_rows - p->job->n_tokens + p->first + x.token;
     x.all_begin = first_row(p->window, x.first_pos, g->keys), x.all_end = x.first_pos + x.n_tokens;
+    x.last_begin = ig_window_begin(p->window, x.all_end);
     ig_cuda_part_of_rows part = ig_cuda_part_of(p, (int)blockIdx.z);
     x.begin = x.all_begin > part.begin ? x.all_begin : part.begin;
     x.end = x.all_end < part.end ? x.all_end : part.end;
@@ -318,12 +321,10 @@ static __device__ __forceinline__ position position_of(const tiling *g, const ig
 
 /* Products of a step of n keys from number `begin` on become weights, which earlier sums of values are scaled to. */
 static __device__ __forceinline__ void weigh_step(float x[KEY_TILES][4], float acc[DIM_TILES][4], query q[2],
-                                                  const tiling *g, const position *at, int window, int begin, int n,
-                                                  int lane) {
-    bool all_seen =
-        g->keys == MOST_KEYS && begin + g->keys <= at->first_pos + 1 && (!window || begin + window >= at->all_end);
+                                                  const tiling *g, const position *at, int begin, int n, int lane) {
+    bool all_seen = g->keys == MOST_KEYS && begin + g->keys <= at->first_pos + 1 && begin >= at->last_begin;
     IG_UNROLL for (int i = 0; i < 2; i++) {
-        if (!all_seen) hide_keys(x, 2 * i, &q[i], window, begin, n, lane);
+        if (!all_seen) hide_keys(x, 2 * i, &q[i], begin, n, lane);
         float r = weigh_scores(x, 2 * i, &q[i]);
         IG_UNROLL for (int j = 0; j < DIM_TILES; j++) if (j * IG_MMA_COLS < g->d) acc[j][2 * i] *= r,
             acc[j][2 * i + 1] *= r;
@@ -333,8 +334,8 @@ static __device__ __forceinline__ void weigh_step(float x[KEY_TILES][4], float a
 /* All steps, queries being in registers: rows of the next one come to shared memory meanwhile. */
 template <int dims>
 static __device__ __forceinline__ void take_steps_near(float acc[DIM_TILES][4], query q[2], const tiling *g,
-                                                       const position *at, int window, uint16_t *shared, int gap,
-                                                       int first, const uint16_t *rows, int dim, int lane) {
+                                                       const position *at, uint16_t *shared, int gap, int first,
+                                                       const uint16_t *rows, int dim, int lane) {
     enum { SIZE = MOST_KEYS * dims };
     piece pieces[dims / IG_MMA_DEPTH];
     int each = 2 * dims, stage = 0;
@@ -355,7 +356,7 @@ static __device__ __forceinline__ void take_steps_near(float acc[DIM_TILES][4], 
         __syncthreads();
         IG_UNROLL for (int i = 0; i < dims / IG_MMA_DEPTH; i++)
             multiply_piece(x, g, &pieces[i], here, i * IG_MMA_DEPTH, lane);
-        weigh_step(x, acc, q, g, at, window, begin, n, lane);
+        weigh_step(x, acc, q, g, at, begin, n, lane);
         add_values(acc, x, g, here + SIZE, dim, lane);
         __syncthreads();
     }
@@ -364,7 +365,7 @@ static __device__ __forceinline__ void take_steps_near(float acc[DIM_TILES][4], 
 /* All steps, queries being in shared memory. Values of a step come there while its keys are multiplied, and keys of the
  * next one while its values are; without room for both they wait for each other. */
 static __device__ __forceinline__ void take_steps(float acc[DIM_TILES][4], query q[2], const tiling *g,
-                                                  const position *at, int window, uint16_t *shared, int gap, int first,
+                                                  const position *at, uint16_t *shared, int gap, int first,
                                                   const uint16_t *rows, int dim, int lane) {
     uint16_t *keys = shared + 2 * gap, *values = keys + (g->apart ? g->keys * g->stride : 0);
     int each = 2 * g->d;
@@ -386,7 +387,7 @@ static __device__ __forceinline__ void take_steps(float acc[DIM_TILES][4], query
             send(values, g, rows, n, 1);
         }
         ig_send_end();
-        weigh_step(x, acc, q, g, at, window, begin, n, lane);
+        weigh_step(x, acc, q, g, at, begin, n, lane);
         ig_await_sent<0>();
         __syncthreads();
         if (g->apart && left > 0) send(keys, g, rows + g->keys * each, left, 0);
@@ -436,9 +437,9 @@ static __global__ void __launch_bounds__(THREADS, resident(dims))
     load_queries<dims>(there, gap, q, &s, &g, &p, first, at.token, at.n_tokens, at.head, at.heads);
     if constexpr (dims > 0) {
         __syncthreads();
-        take_steps_near<dims>(acc, q, &g, &at, p.window, there, gap, first, rows, dim, lane);
+        take_steps_near<dims>(acc, q, &g, &at, there, gap, first, rows, dim, lane);
     } else {
-        take_steps(acc, q, &g, &at, p.window, there, gap, first, rows, dim, lane);
+        take_steps(acc, q, &g, &at, there, gap, first, rows, dim, lane);
     }
     IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, &s, dim, p.is_whole, lane);
 }
@@ -451,7 +452,7 @@ static __global__ void combine(ig_head_shape s, ig_cuda_prompt p) {
     ig_begin();
     int lane = (int)threadIdx.x, d = s.head_dim, at = (int)(blockIdx.x * MOST_WARPS + threadIdx.y);
     int token = at / s.n_heads, pos = p.n_rows - p.job->n_tokens + p.first + token;
-    int first = p.window && pos + 1 > p.window ? pos + 1 - p.window : 0;
+    int first = ig_window_begin(p.window, pos + 1);
     if (at >= p.n * s.n_heads || first >= p.end || pos < p.begin) return;
     size_t each = (size_t)d + 2, row = (size_t)p.first * (size_t)s.n_heads + (size_t)at;
     float *state = p.state + (size_t)at * each, m = -INFINITY, l = 0, sum[IG_KV_DIMS / IG_WARP] = {};

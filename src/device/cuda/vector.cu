@@ -224,7 +224,7 @@ static __global__ void add_products(float *y, const float *x, int n_x, const flo
 /* A block of threads is a row. */
 static __global__ void add_rows(float *y, const float *x, const int32_t *rows, const float *shares, int n) {
     ig_begin();
-    float *to = y + (size_t)rows[blockIdx.x] * (size_t)n, share = shares[blockIdx.x];
+    float *to = y + (size_t)rows[blockIdx.x] * (size_t)n, share = shares ? shares[blockIdx.x] : 1.0f;
     const float *from = x + (size_t)blockIdx.x * (size_t)n;
     for (int i = (int)threadIdx.x; i < n; i += THREADS) to[i] += share * from[i];
 }
