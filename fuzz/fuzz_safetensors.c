@@ -26,12 +26,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     ig_safetensors *s;
     ig_error err = {0};
     if (!device && ig_device_open_cpu(&device, IG_CPU_SCALAR, 1, &err)) abort();
+    const ig_config config = {.zero_offset = 1, .expert_order = IG_EXPERTS_BY_MIXED_COLUMNS, .d_model = 4, .d_ff = 2};
     uint8_t *copy = malloc(n_bytes + 1); /* what is unpacked leaves memory */
     if (!copy) return 0;
     memcpy(copy, data, n_bytes);
     ig_status status = ig_safetensors_open_memory(&s, copy, n_bytes, "input", &err);
     if (!status) look(s);
-    if (!status) status = ig_weights_unpack(s, device, 1, &(ig_loading){0}, &err);
+    if (!status) status = ig_weights_unpack(s, device, &config, &(ig_loading){0}, &err);
     if (status && (err.status != status || !strstr(err.text, "input"))) abort();
     if (!status) look(s);
     ig_safetensors_close(s);

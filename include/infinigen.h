@@ -167,7 +167,7 @@ typedef struct ig_model_options {
     bool tokenizer_only;   /* load no weights: only tokenize, detokenize and metadata work */
     bool metadata_only;    /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
                               well-formed file, also if it is of an architecture or of types that cannot be computed */
-    bool no_mmap;          /* copy the weights into memory instead of mapping their files; not with the two above */
+    bool no_mmap;          /* copy the weights into memory instead of mapping their files; of no use with those above */
     uint64_t weights_ram;  /* most RAM for weights; 0: they are mapped. Embedding, output layer and the layers that fit
                               are copied into memory; the others, spread evenly, are read from the model's files, past
                               the system's page cache, in every step, while layers before compute. Of mixtures of
@@ -535,9 +535,10 @@ IG_API ig_status ig_cache_open(ig_cache **out, ig_model *model, const ig_session
 IG_API void ig_cache_close(ig_cache *cache);
 
 /* With a store: what prompts have put into it so far is kept whatever happens once this has returned IG_OK. Closing the
- * cache does the same and logs what fails. Another process may hold the store for writing; then nothing new is kept,
- * nor is it for a while after a fault, and the log says so. If this function fails, all that was put since it last
- * succeeded is lost, and nothing is put for 10 seconds: then it has nothing to do, and returns IG_OK.
+ * cache does the same and logs what fails. Another process, or another cache of this one, may hold the store for
+ * writing; then nothing new is kept, nor is it for a while after a fault, and the log says so. If this function fails,
+ * all that was put since it last succeeded is lost, and nothing is put for 10 seconds: then it has nothing to do, and
+ * returns IG_OK.
  * ig_cache_stats.put_tokens is what was kept. */
 IG_API ig_status ig_cache_commit(ig_cache *cache, ig_error *err);
 
@@ -953,7 +954,7 @@ typedef struct ig_request_options {
 IG_API ig_scheduler_options ig_scheduler_defaults(void);
 IG_API ig_status ig_scheduler_open(ig_scheduler **out, ig_model *model, const ig_scheduler_options *options,
                                    ig_error *err);
-/* All its requests are closed. */
+/* All its requests are closed. Not in a callback of a step: it would wait for the end of that. */
 IG_API void ig_scheduler_close(ig_scheduler *scheduler);
 /* Tokens that the context of each request holds. */
 IG_API int ig_scheduler_ctx(const ig_scheduler *scheduler);

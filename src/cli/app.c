@@ -8,6 +8,8 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -437,12 +439,23 @@ static void take_advice(ig_sampler_options *s, const ig_cli_app *app) {
     if (!ig_cli_is_given(o, &o->xtc_threshold)) s->xtc_threshold = advised.xtc_threshold;
 }
 
+ig_sampler_options ig_cli_native_sampler(const ig_cli_app *app) {
+    ig_cli_app run = *app;
+    ig_cli_options o = *app->o;
+    run.o = &o;
+    if (!ig_cli_is_given(&o, &o.temperature)) o.temperature = 0.8;
+    if (!ig_cli_is_given(&o, &o.top_k)) o.top_k = 40;
+    if (!ig_cli_is_given(&o, &o.top_p)) o.top_p = 0.95;
+    if (!ig_cli_is_given(&o, &o.min_p)) o.min_p = 0.05;
+    return ig_cli_sampler_options(&run, 0);
+}
+
 ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed) {
     const ig_cli_options *o = app->o;
     ig_sampler_options s = ig_sampler_defaults();
     s.temperature = (float)o->temperature;
-    s.top_k = o->top_k;
-    s.top_p = (float)o->top_p;
+    s.top_k = o->top_k > 0 ? o->top_k : 0;
+    s.top_p = fmaxf((float)o->top_p, FLT_MIN); /* the likeliest one is always left */
     s.min_p = (float)o->min_p;
     s.typical_p = (float)o->typical_p;
     s.top_n_sigma = (float)o->top_n_sigma;

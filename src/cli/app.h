@@ -193,6 +193,8 @@ void ig_cli_commit(const ig_cli_app *app, ig_cache *cache);
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
 /* They point into `app`. */
 ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed);
+/* Of a server, for requests in llama-server's and Ollama's own form: what is not said is as in run. */
+ig_sampler_options ig_cli_native_sampler(const ig_cli_app *app);
 /* The seed of the flags, or a random one for -1. */
 uint64_t ig_cli_seed(const ig_cli_options *o);
 

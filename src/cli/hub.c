@@ -372,7 +372,8 @@ int ig_cli_hub_get(char *path, size_t cap, const char *name, bool anew, const ig
     hub_file file;
     const hub_file *first = NULL;
     if (!ig_cli_hub_is_name(name))
-        return ig_cli_complain(o, "%s: is not of the form OWNER/REPOSITORY or OWNER/REPOSITORY:WHICH", name);
+        return ig_cli_complain(o, "%s: is not of the form OWNER/REPOSITORY or OWNER/REPOSITORY:WHICH", name),
+               IG_EXIT_USAGE;
     size_t n = strcspn(name, ":");
     memcpy(h.repository, name, n);
     if (name[n]) h.which = name + n + 1;

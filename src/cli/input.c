@@ -63,10 +63,13 @@ bool ig_cli_make_folders(const char *path) {
 
 /* ---- texts ---------------------------------------------------------------- */
 
+/* No file of gigabytes is a text that a model reads, nor is what has no end, such as /dev/zero. */
 static int read_all(ig_cli_text *out, const ig_cli_options *o, int fd, const char *name) {
+    const size_t most = (size_t)1 << 30;
     size_t cap = 1 << 16;
     struct stat st;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) cap = (size_t)st.st_size + 2;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+        cap = (size_t)st.st_size <= most ? (size_t)st.st_size + 2 : most;
     char *data = malloc(cap);
     size_t n = 0;
     for (;;) {
@@ -85,6 +88,10 @@ static int read_all(ig_cli_text *out, const ig_cli_options *o, int fd, const cha
         }
         if (got == 0) break;
         n += (size_t)got;
+        if (n > most) {
+            free(data);
+            return ig_cli_complain(o, "%s: a text of more than 1 GiB", name);
+        }
     }
     data[n] = 0;
     *out = (ig_cli_text){data, n};

@@ -192,10 +192,18 @@ static bool take_llama_flag(ig_cli_options *o, const ig_cli_llama_flag *flag, co
     return false;
 }
 
+/* Long names may be written with underscores, as llama.cpp takes them; in place. */
+static void write_dashes(char *arg) {
+    size_t n = strncmp(arg, "--", 2) == 0 ? strcspn(arg, "=") : 0;
+    for (size_t i = 2; i < n; i++)
+        if (arg[i] == '_') arg[i] = '-';
+}
+
 /* One option at argv[*i]; moves *i past it and its value. */
 static bool take_option(ig_cli_options *o, int *i, int argc, char **argv) {
     const char *arg = argv[*i], *value;
     size_t n;
+    write_dashes(argv[*i]);
     const ig_cli_option *row = split_argument(&n, &value, arg, o->verb->bit);
     if (!row) {
         const char *owner = NULL;
@@ -279,8 +287,14 @@ static const char *find_conflict(const ig_cli_options *o) {
             return "--kv-vram is for a GPU: leave it out, or give --device cuda";
         if (o->weights_vram) return "--weights-vram is for a GPU: leave it out, or give --device cuda";
     }
-    if ((o->verb->bit & IG_VERB_SERVE) && o->model && o->sleep_idle >= 0)
-        return "--sleep-idle-seconds is for a server of several models: with -m the model stays in memory";
+    if (o->verb->bit & IG_VERB_SERVE) {
+        bool is_of_many = ig_cli_is_given(o, &o->models_dir) || ig_cli_is_given(o, &o->models_max) ||
+                          ig_cli_is_given(o, &o->sleep_idle);
+        if (o->model && is_of_many)
+            return "--models-dir, --models-max and --sleep-idle-seconds are for a server of several models: with -m it "
+                   "has one, which stays in memory";
+        if (o->predict == 0) return "-n 0 would leave answers empty: -1 is to the end of the context";
+    }
     bool has_load = o->clients.n || o->shared.share > 0 || o->shared.number;
     if ((o->verb->bit & IG_VERB_BENCH) && !o->server && (has_load || o->api_key))
         return "--clients, --shared and --api-key are for a server: give --server URL";

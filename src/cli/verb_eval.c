@@ -208,7 +208,8 @@ static void name_title(char title[64], const char *path) {
 static int evaluate(ig_cli_evaluation *e, const char *shots_file, bool is_first) {
     name_title(e->title, e->task->name);
     if (e->app->o->chat && !ig_cli_eval_generates(e))
-        return ig_cli_complain(e->app->o, "%s: --chat is for questions whose answer is generated", e->task->name);
+        return ig_cli_complain(e->app->o, "%s: --chat is for questions whose answer is generated", e->task->name),
+               IG_EXIT_USAGE;
     int code = read_examples(&e->examples, e->app->o, e->task, shots_file);
     if (!code) code = encode(e);
     if (!code) code = open_sessions(e);

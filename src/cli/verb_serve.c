@@ -79,6 +79,7 @@ static int serve(ig_server *server, ig_server_options *s, ig_cli_app *app) {
                                                    : IG_POOLING_LAST;
     s->adapter_scales = app->adapters.scales;
     s->sampler = ig_cli_sampler_options(app, 0);
+    s->native_sampler = ig_cli_native_sampler(app);
     s->scheduler = ig_scheduler_defaults();
     s->scheduler.session = ig_cli_session_options(app);
     s->scheduler.session.progress = NULL;

@@ -13,6 +13,8 @@ static bool is_separator(char c) {
     return c == ' ' || c == ',' || c == '\n' || c == '\t' || c == '\r' || c == '[' || c == ']';
 }
 
+enum { WORD_SHOWN = 20 };
+
 /* Token ids separated by blanks or commas, brackets allowed; the exit code. */
 static int parse_ids(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text) {
     *n = 0;
@@ -26,11 +28,14 @@ static int parse_ids(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_c
         char *after;
         errno = 0;
         long long id = strtoll(p, &after, 10);
+        const char *word_end = p;
+        while (word_end < end && word_end < p + WORD_SHOWN && !is_separator(*word_end)) word_end++;
         if (after == p || (after < end && !is_separator(*after)))
-            return ig_cli_complain(app->o, "'%.20s' is not a token id", p);
+            return ig_cli_complain(app->o, "'%.*s' is not a token id", (int)(word_end - p), p), IG_EXIT_USAGE;
         if (errno || id < 0 || id >= app->info.n_vocab)
-            return ig_cli_complain(app->o, "token id %.*s is not between 0 and %d", (int)(after - p), p,
-                                   app->info.n_vocab - 1);
+            return ig_cli_complain(app->o, "token id %.*s is not between 0 and %d", (int)(word_end - p), p,
+                                   app->info.n_vocab - 1),
+                   IG_EXIT_USAGE;
         (*ids)[(*n)++] = (int32_t)id;
         p = after;
     }

@@ -409,7 +409,9 @@ ig_status ig_scheduler_open(ig_scheduler **out, ig_model *model, const ig_schedu
     if (!out || !model) return ig_fail(err, IG_E_ARG, "ig_scheduler_open: model and result are needed");
     ig_scheduler_options o = options ? *options : ig_scheduler_defaults();
     ig_status s = check_options(&o, err);
+    if (!s) s = ig_batch_begin(&model->batch, err); /* not within a step, whose end closing would wait for */
     if (s) return s;
+    ig_batch_end(&model->batch);
     ig_scheduler *c = calloc(1, sizeof *c);
     if (!c) return ig_fail_memory(err, "scheduler", sizeof *c);
     c->model = model;

@@ -96,7 +96,8 @@ static ig_status check_tokens(const ig_rules *r, const ig_words *w, ig_error *er
     for (uint32_t i = 1; i < r->n; i++) {
         int32_t id = ig_rules_token_at(r, i);
         if (id >= 0 && (id >= w->n_vocab || !w->of[id] || w->of[id]->text[0] != (char)IG_RULE_TOKEN_MARK))
-            return ig_fail(err, IG_E_ARG, "grammar: token %d is none without a text", id);
+            return ig_fail(err, IG_E_ARG,
+                           "grammar: token %d is no special token, or it ends answers and stands in none", id);
     }
     return IG_OK;
 }

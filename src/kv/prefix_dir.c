@@ -77,6 +77,8 @@ int ig_prefix_dir_lock(const ig_prefix_dir *d, char *why, size_t cap) {
     close(fd);
     if (e != EWOULDBLOCK)
         snprintf(why, cap, "KV store %s cannot be locked: %s", d->path, strerror(e));
+    else if (pid == (int)getpid())
+        snprintf(why, cap, "another cache of this process writes to the KV store %s: it is only read here", d->path);
     else if (pid)
         snprintf(why, cap, "another process (pid %d) writes to the KV store %s: it is only read here", pid, d->path);
     else

@@ -35,6 +35,12 @@ typedef enum ig_routing {
     IG_ROUTING_SOFTMAX_FIRST, /* the same of weights that are a softmax over all (ERNIE 4.5) */
     IG_ROUTING_SIGMOID_LAST,  /* sigmoids of the scores of those that are chosen (Llama 4) */
 } ig_routing;
+/* How a directory's file has all experts' matrices of a layer, gate and up as one. */
+typedef enum ig_expert_order {
+    IG_EXPERTS_BY_ROWS,
+    IG_EXPERTS_BY_COLUMNS,       /* [experts][n_in][n_out] (Llama 4) */
+    IG_EXPERTS_BY_MIXED_COLUMNS, /* the same, and columns of gate and up take turns (gpt-oss) */
+} ig_expert_order;
 /* Which numbers of a head turn together. IG_ROPE_PAIRED is of GGUF files alone (is_paired). */
 typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT, IG_ROPE_PAIRED } ig_rope;
 /* Which frequencies a layer rotates by. */
@@ -65,6 +71,7 @@ typedef struct ig_config {
     int local_heads, local_kv_heads, local_head_dim;
     ig_pooling pooling;                 /* ig_model_info */
     int zero_offset;                    /* of files' zeros of weights in whole numbers (ig_weights_unpack()) */
+    ig_expert_order expert_order;       /* likewise */
     int fp8_block_rows, fp8_block_cols; /* of a matrix in FP8 that have one scale; 0: no blocks are stated */
     int n_layers_left_out; /* of the file, behind the others: they guess tokens ahead, and nothing needs them */
     int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */

@@ -169,6 +169,17 @@ static ig_status read_file(ig_config *out, const char *directory, const char *na
     return s;
 }
 
+/* The same of a file that need not be there: IG_E_NOT_FOUND is no error then. */
+static ig_status read_if_there(ig_config *out, const char *directory, const char *name,
+                               ig_status (*read)(ig_config *out, const char *text, size_t n, const char *path,
+                                                 ig_error *err),
+                               ig_error *err) {
+    ig_error own = {0};
+    ig_status s = read_file(out, directory, name, read, &own);
+    if (s && s != IG_E_NOT_FOUND && err) *err = own;
+    return s;
+}
+
 /* What a name of sentence-transformers' is. */
 static ig_pooling pooling_named(const char *name) {
     if (strcmp(name, "lasttoken") == 0) return IG_POOLING_LAST;
@@ -219,8 +230,8 @@ ig_status ig_config_from_hf(ig_config *out, const char *directory, ig_error *err
     if (s == IG_E_NOT_FOUND)
         return ig_fail(err, s, "%s: a directory without config.json is no Hugging Face model", directory);
     if (s) return s;
-    s = read_file(out, directory, "1_Pooling/config.json", read_pooling, err);
+    s = read_if_there(out, directory, "1_Pooling/config.json", read_pooling, err);
     if (s == IG_E_NOT_FOUND) return IG_OK;
-    if (!s) s = read_file(out, directory, "modules.json", read_modules, err);
+    if (!s) s = read_if_there(out, directory, "modules.json", read_modules, err);
     return s == IG_E_NOT_FOUND ? IG_OK : s;
 }

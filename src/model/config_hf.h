@@ -69,6 +69,8 @@ void ig_hf_read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, int abs
 /* Those of models that rotate in layers with a window alone: all but every last of "sliding_window_pattern" have one.
  */
 void ig_hf_read_turning_layers(ig_hf_reader *r, ig_config *c);
+/* Which layers rotate and which attend to chunks (Llama 4). */
+void ig_hf_read_chunks(ig_hf_reader *r, ig_config *c);
 /* The field called `width` is an expert's. */
 void ig_hf_read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used);
 void ig_hf_read_qwen_experts(ig_hf_reader *r, ig_config *c, int n_used, bool is_normed);
@@ -97,6 +99,7 @@ void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_hunyuan_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_hy_v3(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_laguna(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_llama4(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_mellum(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_kimi_linear(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_minimax_m2(ig_hf_reader *r, ig_config *c);
@@ -105,9 +108,8 @@ void ig_hf_read_mixtral(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_olmoe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen2_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_qwen3_moe(ig_hf_reader *r, ig_config *c);
+void ig_hf_read_qwen3_vl_moe(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_solar_open(ig_hf_reader *r, ig_config *c);
-/* Whatever is in such a file is refused. */
-void ig_hf_refuse_order(ig_hf_reader *r, ig_config *c);
 
 /* config_latent.c */
 void ig_hf_read_deepseek_v2(ig_hf_reader *r, ig_config *c);

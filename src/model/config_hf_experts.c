@@ -254,10 +254,10 @@ void ig_hf_read_mellum(ig_hf_reader *r, ig_config *c) {
     }
 }
 
-/* Experts' matrices lie there by columns, or gate and up in turns. */
-void ig_hf_refuse_order(ig_hf_reader *r, ig_config *c) {
-    r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' is supported as a GGUF file only", r->path,
-                        c->architecture);
+void ig_hf_read_qwen3_vl_moe(ig_hf_reader *r, ig_config *c) {
+    ig_hf_read_qwen3_moe(r, c);
+    c->is_share_of_all = false; /* whatever is stated */
+    c->expert_order = IG_EXPERTS_BY_COLUMNS;
 }
 
 /* Of IG_SWIGLU_OAI. */
@@ -266,15 +266,9 @@ static void check_swiglu(ig_hf_reader *r) {
     if (ig_hf_number(r, r->root, "swiglu_alpha", 1.702) != 1.702) ig_hf_refuse(r, "swiglu_alpha", "not 1.702");
 }
 
-/* Every other layer has a window, from the first on. Its experts' matrices have other shapes where these are not
- * quantised. */
+/* Every other layer has a window, from the first on. Where experts' matrices are quantised they lie by rows. */
 void ig_hf_read_gpt_oss(ig_hf_reader *r, ig_config *c) {
-    if (!ig_hf_get(r->root, "quantization_config")) {
-        r->status =
-            ig_fail(r->err, IG_E_UNSUPPORTED,
-                    "%s: 'model_type' 'gpt_oss' is supported with weights in MXFP4 or as a GGUF file only", r->path);
-        return;
-    }
+    c->expert_order = IG_EXPERTS_BY_MIXED_COLUMNS;
     c->activation = IG_SWIGLU_OAI;
     c->has_sink_scores = true;
     c->n_kv_heads = 8;
@@ -285,6 +279,44 @@ void ig_hf_read_gpt_oss(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_local_layers(r, c, 2, 128, IG_ROPE_MAIN, IG_ROPE_MAIN);
     ig_hf_read_experts(r, c, "intermediate_size", 4);
     check_swiglu(r);
+}
+
+/* Layers that rotate attend to their chunk alone, unless stated otherwise, and every so many have experts, if any do.
+ * Early files state the growth of queries as a number. */
+void ig_hf_read_llama4(ig_hf_reader *r, ig_config *c) {
+    const json_t *layers = ig_hf_get(r->root, "moe_layers"), *growth = ig_hf_get(r->root, "attn_temperature_tuning"),
+                 *experts = ig_hf_get(r->root, "num_local_experts");
+    bool has_none = (layers && json_array_size(layers) == 0) || (experts && json_number_value(experts) == 0);
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_dim = 128;
+    c->rope_theta = 500000;
+    ig_hf_read_llama(r, c);
+    c->d_ff = ig_hf_int(r, r->root, "intermediate_size_mlp", IG_MAX_WIDTH, 16384);
+    c->rope = IG_ROPE_ADJACENT;
+    ig_hf_read_chunks(r, c);
+    if (!growth || json_is_true(growth) || json_number_value(growth) > 0) {
+        c->query_growth = ig_hf_scale(r, "attn_scale", 0.1);
+        c->growth_length = ig_hf_int(r, r->root, "floor_scale", IG_MAX_CTX, IG_LLAMA4_CHUNK);
+        c->grows_unrotated = true;
+    }
+    if (ig_hf_bool(r, "use_qk_norm", true)) {
+        c->head_norm = IG_HEAD_NORM_EACH;
+        c->are_head_norms_plain = c->rotates_first = c->norms_rotated = true;
+    }
+    if (has_none) return;
+    c->expert_step = ig_hf_int(r, r->root, "interleave_moe_layer_step", IG_MAX_LAYERS, 1);
+    for (size_t i = 0, n = json_array_size(layers); layers && i <= n && !r->status; i++) {
+        json_int_t wanted = ((json_int_t)i + 1) * c->expert_step - 1; /* behind the last one there is no layer */
+        if (i < n ? json_integer_value(json_array_get(layers, i)) != wanted : wanted < c->n_layers)
+            ig_hf_refuse(r, "moe_layers", "others than every so many layers");
+    }
+    c->d_ff_plain = c->d_ff;
+    ig_hf_read_experts(r, c, "intermediate_size", 1);
+    c->d_ff_shared = c->d_ff;
+    c->routing = IG_ROUTING_SIGMOID_LAST;
+    c->are_inputs_shared = true;
+    c->expert_order = IG_EXPERTS_BY_COLUMNS;
 }
 
 void ig_hf_read_granitemoe(ig_hf_reader *r, ig_config *c) {

@@ -180,25 +180,8 @@ static void read_smollm3(ig_hf_reader *r, ig_config *c) {
     if (ig_hf_bool(r, "use_sliding_window", false)) ig_hf_refuse(r, "use_sliding_window", "true");
 }
 
-/* Layers that rotate attend to their chunk alone, unless stated otherwise. Early files state the growth of queries as a
- * number. Experts' matrices lie by columns. */
-static void read_llama4(ig_hf_reader *r, ig_config *c) {
-    const json_t *layers = ig_hf_get(r->root, "moe_layers"), *growth = ig_hf_get(r->root, "attn_temperature_tuning"),
-                 *experts = ig_hf_get(r->root, "num_local_experts");
-    bool has_none = (layers && json_array_size(layers) == 0) || (experts && json_number_value(experts) == 0);
-    if (!has_none) {
-        r->status =
-            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%s' with experts is supported as a GGUF file only",
-                    r->path, c->architecture);
-        return;
-    }
-    c->norm_eps = 1e-5f;
-    c->n_kv_heads = 8;
-    c->head_dim = 128;
-    c->rope_theta = 500000;
-    ig_hf_read_llama(r, c);
-    c->d_ff = ig_hf_int(r, r->root, "intermediate_size_mlp", IG_MAX_WIDTH, 16384);
-    c->rope = IG_ROPE_ADJACENT;
+/* Layers that rotate attend to their chunk alone, unless stated otherwise. */
+void ig_hf_read_chunks(ig_hf_reader *r, ig_config *c) {
     read_rotating_layers(r, c);
     bool is_null = json_is_null(json_object_get(r->root, "attention_chunk_size"));
     int chunk = ig_hf_int(r, r->root, "attention_chunk_size", IG_MAX_CTX, is_null ? 0 : IG_LLAMA4_CHUNK);
@@ -206,14 +189,6 @@ static void read_llama4(ig_hf_reader *r, ig_config *c) {
     for (int l = 0; l < c->n_layers && !ig_hf_get(r->root, "layer_types"); l++)
         c->window[l] = c->rope_set[l] == IG_ROPE_MAIN ? chunk : 0;
     c->has_chunks = true;
-    if (!growth || json_is_true(growth) || json_number_value(growth) > 0) {
-        c->query_growth = ig_hf_scale(r, "attn_scale", 0.1);
-        c->growth_length = ig_hf_int(r, r->root, "floor_scale", IG_MAX_CTX, IG_LLAMA4_CHUNK);
-        c->grows_unrotated = true;
-    }
-    if (!ig_hf_bool(r, "use_qk_norm", true)) return;
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->are_head_norms_plain = c->rotates_first = c->norms_rotated = true;
 }
 
 static const char rotary_share[] = "partial_rotary_factor";
@@ -508,7 +483,7 @@ static const ig_hf_family families[] = {
     {"lfm2_moe", ig_hf_read_lfm2_moe, {"num_experts", "num_local_experts"}, NULL},
     {"lfm3", ig_hf_read_lfm3, {NULL}, &ig_hf_lfm3_sizes},
     {"llama", ig_hf_read_llama, {NULL}, NULL},
-    {"llama4_text", read_llama4, {"num_local_experts", "use_qk_norm"}, NULL},
+    {"llama4_text", ig_hf_read_llama4, {"num_local_experts", "use_qk_norm"}, NULL},
     {"mellum", ig_hf_read_mellum, {"num_experts", "num_local_experts"}, NULL},
     {"minimax_m2", ig_hf_read_minimax_m2, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
     {"minimax_m3_vl_text", ig_hf_read_minimax_m3, {"num_local_experts", "partial_rotary_factor", "use_qk_norm"}, NULL},
@@ -533,7 +508,7 @@ static const ig_hf_family families[] = {
     {"qwen3", ig_hf_read_qwen3, {NULL}, NULL},
     {"qwen3_moe", ig_hf_read_qwen3_moe, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_next", ig_hf_read_qwen3_next, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
-    {"qwen3_vl_moe_text", ig_hf_refuse_order, {"num_experts", "num_local_experts"}, NULL},
+    {"qwen3_vl_moe_text", ig_hf_read_qwen3_vl_moe, {"num_experts", "num_local_experts"}, NULL},
     {"qwen3_vl_text", ig_hf_read_qwen3, {NULL}, NULL},
     {"qwen3_5_moe_text", ig_hf_read_qwen3_5_moe, {"num_experts", "num_local_experts", "partial_rotary_factor"}, NULL},
     {"qwen3_5_text", ig_hf_read_qwen3_5, {"partial_rotary_factor"}, NULL},

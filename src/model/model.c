@@ -221,7 +221,7 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     if (is_directory) {
         s = ig_config_from_hf(&m->config, m->path, err);
         if (!s) s = ig_safetensors_open(&m->st, m->path, "model", copy, err);
-        if (!s) s = ig_weights_unpack(m->st, m->ctx->device, m->config.zero_offset, loading, err);
+        if (!s) s = ig_weights_unpack(m->st, m->ctx->device, &m->config, loading, err);
     } else {
         s = ig_config_from_gguf(&m->config, m->gguf, err);
     }
@@ -255,11 +255,11 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     }
     if (!m->ctx->device->ops->is_host) return open_lane(m, o, is_copied, err);
     if (o->weights_ram && is_unpacked)
-        return ig_fail(
-            err, IG_E_UNSUPPORTED,
-            "%s: weights as AWQ, GPTQ and others pack them are unpacked to memory when they are opened: they "
-            "cannot have a limit (weights_ram)",
-            m->path);
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: weights as AWQ, GPTQ and others pack them, and experts by columns, are rewritten in memory "
+                       "when they are opened: they "
+                       "cannot have a limit (weights_ram)",
+                       m->path);
     if (o->weights_ram) return open_stream(m, o, err);
     if (!is_copied) warn_of_size(m);
     ig_load_options load = {.is_copied = is_copied,

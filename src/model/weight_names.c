@@ -334,6 +334,13 @@ static void name_llama4(ig_weight_names *n) {
     n->gate = "layers.%d.feed_forward.gate_proj";
     n->up = "layers.%d.feed_forward.up_proj";
     n->down = "layers.%d.feed_forward.down_proj";
+    n->router = "layers.%d.feed_forward.router";
+    n->shared_gate = "layers.%d.feed_forward.shared_expert.gate_proj";
+    n->shared_up = "layers.%d.feed_forward.shared_expert.up_proj";
+    n->shared_down = "layers.%d.feed_forward.shared_expert.down_proj";
+    n->expert_gate_up = "layers.%d.feed_forward.experts.gate_up_proj";
+    n->expert_down = "layers.%d.feed_forward.experts.down_proj";
+    n->expert_suffix = "";
 }
 
 static void name_laguna(ig_weight_names *n) {

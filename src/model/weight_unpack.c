@@ -32,6 +32,7 @@ typedef enum code_order {
     OF_SIXTEENS, /* NVFP4: weight_packed (modelopt: weight) [n_out][n_in / 2] pairs, weight_scale [n_out][n_in / 16] in
                     FP8, and for all of a matrix a divisor, weight_global_scale (modelopt: a factor, weight_scale_2) */
     OF_FACTOR,   /* that as a tensor of its own */
+    OF_COLUMNS,  /* floats of experts as they are, ig_expert_order */
 } code_order;
 
 typedef struct packed {
@@ -43,13 +44,14 @@ typedef struct packed {
     int64_t scale_row, scale_column; /* how far the next one is */
     float factor;                    /* OF_FACTOR */
     int n_mixed; /* rows of a matrix, of which every other one belongs to its second half; 0: they are in order */
+    int n_rows;  /* OF_COLUMNS: of a matrix */
     ig_tensor made;
 } packed;
 
 typedef struct unpacker {
     ig_safetensors *s;
     ig_device *d;
-    int zero_offset;
+    const ig_config *c;
     bool *is_gone; /* [tensors] */
     packed *all;   /* [n], at most so many */
     size_t n, n_bytes;
@@ -206,6 +208,16 @@ static void write_sixteens(uint8_t *to, const packed *p, int row) {
     }
 }
 
+/* n rows of a matrix that lies by columns. */
+static void write_turned(uint8_t *to, const packed *p, int row, int n, size_t row_bytes) {
+    const size_t bytes = row_bytes / (size_t)p->n_in, n_rows = (size_t)p->n_rows, matrix = (size_t)row / n_rows;
+    const uint8_t *from = (const uint8_t *)p->codes->data + matrix * n_rows * row_bytes;
+    size_t at[TASK_ROWS];
+    for (int r = 0; r < n; r++) at[r] = ((size_t)row_of(p, row + r) - matrix * n_rows) * bytes;
+    for (size_t x = 0; x < (size_t)p->n_in; x++, from += n_rows * bytes)
+        for (size_t r = 0; r < (size_t)n; r++) memcpy(to + r * row_bytes + x * bytes, from + at[r], bytes);
+}
+
 static void write_rows(void *arg, int task, int thread) {
     const packed *p = arg;
     const size_t row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)p->made.type), (size_t)p->n_in);
@@ -213,8 +225,12 @@ static void write_rows(void *arg, int task, int thread) {
     (void)thread;
     for (int row = task * TASK_ROWS, n; row < end; row += n) {
         uint8_t *to = (uint8_t *)(uintptr_t)p->made.data + (size_t)row * row_bytes;
-        n = p->order == OF_SIXTEENS || p->order == OF_FACTOR ? 1 : ig_min_int(end - row, ROWS);
-        if (p->order == OF_FACTOR)
+        n = p->order == OF_SIXTEENS || p->order == OF_FACTOR ? 1
+            : p->order == OF_COLUMNS                         ? ig_min_int(end - row, p->n_rows - row % p->n_rows)
+                                                             : ig_min_int(end - row, ROWS);
+        if (p->order == OF_COLUMNS)
+            write_turned(to, p, row, n, row_bytes);
+        else if (p->order == OF_FACTOR)
             memcpy(to, &p->factor, sizeof p->factor);
         else if (p->order == OF_SIXTEENS)
             write_sixteens(to, p, row);
@@ -341,7 +357,7 @@ static void add_quantized(unpacker *u, const ig_tensor *t, size_t n_end) {
     }
     p.bits = (int)bits, p.n_out = (int)n_out, p.n_in = (int)n_in, p.group = (int)(n_in / n_groups);
     p.scale_row = 1, p.scale_column = n_out;
-    p.zero_offset = is_awq ? 0 : u->zero_offset;
+    p.zero_offset = is_awq ? 0 : u->c->zero_offset;
     add(u, p, n_end, groups);
 }
 
@@ -452,6 +468,49 @@ static void add_sixteens(unpacker *u, const ig_tensor *t, size_t n_end) {
     put(u, f, n_end, ".scale", 0);
 }
 
+/* Experts' matrices of a layer, as one tensor of floats. */
+typedef struct stacked {
+    bool is_one, is_down;
+    uint64_t n_in, n_out;
+} stacked;
+
+static stacked stacked_at(const unpacker *u, const ig_tensor *t) {
+    stacked s = {.is_down = ig_name_ends_with(t->name, ".experts.down_proj")};
+    s.is_one = is_float(t) && t->n_dims == 3 && (s.is_down || ig_name_ends_with(t->name, ".experts.gate_up_proj"));
+    s.n_in = (uint64_t)(s.is_down ? u->c->d_ff : u->c->d_model);
+    s.n_out = s.is_down ? (uint64_t)u->c->d_model : 2 * (uint64_t)u->c->d_ff;
+    return s;
+}
+
+/* Transformers writes those of some families by rows, too. The sizes of one of both tensors tell. */
+static bool are_by_rows(const unpacker *u) {
+    for (size_t i = 0; i < ig_safetensors_n_tensors(u->s); i++) {
+        const ig_tensor *t = ig_safetensors_tensor_at(u->s, i);
+        stacked s = stacked_at(u, t);
+        if (s.is_one && s.n_in != s.n_out && t->dims[0] == s.n_in && t->dims[1] == s.n_out) return true;
+    }
+    return false;
+}
+
+static void find_turned(unpacker *u) {
+    if (are_by_rows(u)) return;
+    for (size_t i = 0; i < ig_safetensors_n_tensors(u->s) && !u->status; i++) {
+        const ig_tensor *t = ig_safetensors_tensor_at(u->s, i);
+        const stacked s = stacked_at(u, t);
+        /* Where sizes are others binding says what is wrong. */
+        if (!s.is_one || t->dims[0] != s.n_out || t->dims[1] != s.n_in || t->dims[2] > INT_MAX / s.n_out) continue;
+        bool is_mixed = u->c->expert_order == IG_EXPERTS_BY_MIXED_COLUMNS && !s.is_down;
+        packed p = {.codes = t,
+                    .order = OF_COLUMNS,
+                    .n_in = (int)s.n_in,
+                    .n_out = (int)(s.n_out * t->dims[2]),
+                    .n_rows = (int)s.n_out,
+                    .n_mixed = is_mixed ? (int)s.n_out : 0,
+                    .made.type = t->type};
+        put(u, p, 0, "", (int)t->dims[2]);
+    }
+}
+
 static void find_all(unpacker *u) {
     static const struct {
         const char *end;
@@ -502,15 +561,16 @@ static ig_status replace(unpacker *u, ig_loading *loading) {
     return u->status;
 }
 
-ig_status ig_weights_unpack(ig_safetensors *s, ig_device *d, int zero_offset, ig_loading *loading, ig_error *err) {
+ig_status ig_weights_unpack(ig_safetensors *s, ig_device *d, const ig_config *c, ig_loading *loading, ig_error *err) {
     size_t n = ig_safetensors_n_tensors(s);
-    unpacker u = {.s = s, .d = d, .zero_offset = zero_offset, .err = err};
+    unpacker u = {.s = s, .d = d, .c = c, .err = err};
     u.is_gone = calloc(n + 1, sizeof *u.is_gone);
     u.all = calloc(n + 1, sizeof *u.all);
     if (u.is_gone && u.all)
         find_all(&u);
     else
         u.status = ig_fail_memory(err, "tensor list", n * sizeof *u.all);
+    if (!u.status && c->expert_order) find_turned(&u);
     if (!u.status && u.n) u.status = replace(&u, loading);
     for (size_t i = 0; i < u.n; i++) free((char *)(uintptr_t)u.all[i].made.name);
     free(u.all);

@@ -42,6 +42,7 @@ static const absent_field absent[] = {
     {"continue_final_message", JSON_FALSE, NULL},
     {"documents", JSON_ARRAY, NULL},
     {"spaces_between_special_tokens", JSON_TRUE, NULL},
+    {"detokenize", JSON_TRUE, NULL},
     {"post_sampling_probs", JSON_FALSE, NULL},
     /* other than text */
     {"audio", JSON_OBJECT, NULL},
@@ -91,31 +92,34 @@ static const absent_field absent[] = {
     {"top_logprobs", JSON_REAL, "0"},
 };
 
-/* Those that would change nothing: their type is checked, and that is all. */
+/* Those that would change little or nothing: their type is checked, and what asks for something is logged once. */
 static const struct {
     const char *name;
-    json_type type; /* JSON_TRUE: true or false */
+    json_type type;  /* JSON_TRUE: true or false */
+    bool is_of_note; /* it asks for something, if it is not false, empty or below 0 */
 } idle[] = {
-    {"user", JSON_STRING},
-    {"metadata", JSON_OBJECT},
-    {"store", JSON_TRUE},
-    {"service_tier", JSON_STRING},
-    {"safety_identifier", JSON_STRING},
-    {"prompt_cache_key", JSON_STRING},
-    {"prompt_cache_retention", JSON_STRING},
-    {"parallel_tool_calls", JSON_TRUE},
-    {"include_obfuscation", JSON_TRUE},
-    {"priority", JSON_INTEGER},
-    {"request_id", JSON_STRING},
-    {"timings_per_token", JSON_TRUE},
-    {"return_progress", JSON_TRUE},
-    {"guided_decoding_backend", JSON_STRING},
-    {"samplers", JSON_ARRAY},
-    {"n_keep", JSON_INTEGER},
-    {"id_slot", JSON_INTEGER},
-    {"name", JSON_STRING},
-    {"refusal", JSON_STRING},
-    {"annotations", JSON_ARRAY},
+    {"user", JSON_STRING, false},
+    {"metadata", JSON_OBJECT, false},
+    {"store", JSON_TRUE, false},
+    {"service_tier", JSON_STRING, false},
+    {"safety_identifier", JSON_STRING, false},
+    {"prompt_cache_key", JSON_STRING, false},
+    {"prompt_cache_retention", JSON_STRING, false},
+    {"parallel_tool_calls", JSON_TRUE, false},
+    {"include_obfuscation", JSON_TRUE, false},
+    {"priority", JSON_INTEGER, false},
+    {"request_id", JSON_STRING, false},
+    {"timings_per_token", JSON_TRUE, true},
+    {"return_progress", JSON_TRUE, true},
+    {"guided_decoding_backend", JSON_STRING, false},
+    {"samplers", JSON_ARRAY, true},
+    {"response_fields", JSON_ARRAY, true},
+    {"min_keep", JSON_INTEGER, false},
+    {"n_keep", JSON_INTEGER, false},
+    {"id_slot", JSON_INTEGER, true},
+    {"name", JSON_STRING, false},
+    {"refusal", JSON_STRING, false},
+    {"annotations", JSON_ARRAY, false},
 };
 
 static bool asks_nothing(const absent_field *f, const json_t *v) {
@@ -146,12 +150,14 @@ static bool is_new(ig_server *s, const char name[IG_SERVER_FIELD_BYTES]) {
     return has_room;
 }
 
-/* The name comes from a client: only what a terminal shows as it is. */
-void ig_field_note(ig_server *s, const char *name) {
+static void note(ig_server *s, const char *name, const char *what) {
     char shown[IG_SERVER_FIELD_BYTES] = {0};
     for (size_t i = 0; i + 1 < sizeof shown && name[i]; i++) shown[i] = name[i] > ' ' && name[i] < 127 ? name[i] : '?';
-    if (is_new(s, shown)) ig_server_say(s, "passed over: requests have a field '%s', which is not known", shown);
+    if (is_new(s, shown)) ig_server_say(s, "passed over: requests have a field '%s', which %s", shown, what);
 }
+
+/* The name comes from a client: only what a terminal shows as it is. */
+void ig_field_note(ig_server *s, const char *name) { note(s, name, "is not known"); }
 
 static bool refuse_field(ig_call *c, const char *where, const char *name, const char *why) {
     char field[128];
@@ -161,10 +167,15 @@ static bool refuse_field(ig_call *c, const char *where, const char *name, const 
 
 /* One that is not null, nor looked at elsewhere. */
 static bool check_other(ig_call *c, const char *where, const char *name, const json_t *value) {
-    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
-        if (strcmp(idle[i].name, name) == 0)
-            return json_typeof(value) == idle[i].type || (json_is_false(value) && idle[i].type == JSON_TRUE) ||
-                   refuse_field(c, where, name, "is of a wrong type");
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        if (strcmp(idle[i].name, name) != 0) continue;
+        bool is_false = json_is_false(value) && idle[i].type == JSON_TRUE;
+        if (json_typeof(value) != idle[i].type && !is_false) return refuse_field(c, where, name, "is of a wrong type");
+        bool asks =
+            json_is_integer(value) ? json_integer_value(value) >= 0 : json_array_size(value) || json_is_true(value);
+        if (idle[i].is_of_note && asks) note(c->server, name, "changes nothing here");
+        return true;
+    }
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (strcmp(absent[i].name, name) == 0)
             return asks_nothing(&absent[i], value) || refuse_field(c, where, name, "is not supported here");

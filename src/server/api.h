@@ -18,8 +18,9 @@ struct ig_api {
     const char *texts;         /* the client's field that prompts are in */
     const char *const *fields; /* of bodies, beside those of all; ends with NULL */
     bool is_chat;
-    bool are_lines;    /* a stream is a JSON text in each line, not events */
-    bool wants_states; /* of prompts (embeddings.c), not answers */
+    bool are_lines;      /* a stream is a JSON text in each line, not events */
+    bool samples_as_run; /* unless it is said otherwise: as the command line, llama.cpp and Ollama do, not OpenAI */
+    bool wants_states;   /* of prompts (embeddings.c), not answers */
     bool is_native; /* as llama-server has its own: one answer, to the end of the context unless it is said otherwise */
     /* A chat's body that asks for the same, the caller's; NULL: refused. */
     json_t *(*translate)(ig_call *c, const json_t *body);

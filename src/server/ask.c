@@ -14,7 +14,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16, SALT_BYTES_MAX = 1024 };
+enum { STOPS_MAX = 64, BIASES_MAX = 1024, N_MAX = 16, SALT_BYTES_MAX = 1024 };
 
 static const char *const known_by_all[] = {"model",
                                            "stream",
@@ -56,6 +56,7 @@ static const char *const known_by_all[] = {"model",
                                            "min_tokens",
                                            "stop_token_ids",
                                            "include_stop_str_in_output",
+                                           "cache_prompt",
                                            "cache_salt",
                                            "lora",
                                            "infinigen",
@@ -93,8 +94,8 @@ static bool read_seed(ig_exchange *x) {
     int64_t seed = -1;
     uint32_t random = (uint32_t)time(NULL);
     if (!ig_field_int(x->call, x->body, "seed", INT64_MIN, INT64_MAX, &seed)) return false;
-    if (seed < 0 && getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random ^= (uint32_t)x->created;
-    x->seed = seed < 0 ? random : (uint64_t)seed;
+    if (seed == -1 && getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random ^= (uint32_t)x->created;
+    x->seed = seed == -1 ? random : (uint64_t)seed;
     return true;
 }
 
@@ -127,8 +128,8 @@ static bool read_dry(ig_exchange *x, ig_sampler_options *s) {
 
 static bool read_sampler(ig_exchange *x) {
     ig_sampler_options *s = &x->ask.sampler;
-    *s = x->call->server->o->sampler;
-    bool ok = read_float(x, "temperature", 0, 100, &s->temperature) && read_float(x, "top_p", 0, 1, &s->top_p) &&
+    *s = x->api->samples_as_run ? x->call->server->o->native_sampler : x->call->server->o->sampler;
+    bool ok = read_float(x, "temperature", 0, 1000, &s->temperature) && read_float(x, "top_p", 0, 1, &s->top_p) &&
               read_whole(x, "top_k", -1, INT_MAX, &s->top_k) && read_float(x, "min_p", 0, 1, &s->min_p) &&
               read_float(x, "typical_p", 0.001, 1, &s->typical_p) &&
               read_float(x, "top_n_sigma", -1, 1000, &s->top_n_sigma) &&
@@ -152,16 +153,31 @@ static bool add_bias(ig_exchange *x, const char *name, long id, const json_t *va
     int n_vocab = x->call->server->info.n_vocab;
     if (id < 0 || id >= n_vocab || !(fabs(bias) <= 100))
         return ig_refuse(x->call, 400, "logit_bias",
-                         "logit_bias: '%.32s' must be a token of the vocabulary of %d, with a number from -100 to 100",
+                         "logit_bias: %.40s must be a token of the vocabulary of %d, with a number from -100 to 100",
                          name, n_vocab);
+    if (x->ask.sampler.n_logit_bias == BIASES_MAX)
+        return ig_refuse(x->call, 400, "logit_bias", "logit_bias has more than %d tokens", BIASES_MAX);
     x->bias[x->ask.sampler.n_logit_bias++] = (ig_logit_bias){(int32_t)id, bias <= -100 ? -INFINITY : (float)bias};
     return true;
+}
+
+/* One of a list: a token, or a text, of which all tokens are meant, and the number. */
+static bool add_pair(ig_exchange *x, const char *name, const json_t *pair) {
+    const json_t *token = json_array_get(pair, 0), *value = json_array_get(pair, 1);
+    int64_t id = json_is_integer(token) && json_integer_value(token) < INT_MAX ? json_integer_value(token) : -1;
+    if (!json_is_string(token)) return add_bias(x, name, (long)id, value, true);
+    ig_token_list all = {0};
+    bool are_more, ok = ig_tokens_up_to(x->call, "logit_bias", json_string_value(token), json_string_length(token), 0,
+                                        BIASES_MAX, &all, &are_more);
+    for (size_t i = 0; ok && i < all.n; i++) ok = add_bias(x, name, all.v[i], value, true);
+    free(all.v);
+    return ok;
 }
 
 /* OpenAI's object of tokens, or llama-server's list of pairs. */
 static bool read_bias(ig_exchange *x) {
     size_t i;
-    char text[32];
+    char text[48];
     const char *name;
     json_t *value, *all = ig_field(x->body, "logit_bias");
     if (!all) return true;
@@ -169,20 +185,19 @@ static bool read_bias(ig_exchange *x) {
     if ((!json_is_object(all) && !json_is_array(all)) || n > BIASES_MAX)
         return ig_refuse(x->call, 400, "logit_bias", "logit_bias must be an object or a list of at most %d tokens",
                          BIASES_MAX);
-    x->bias = calloc(n + 1, sizeof *x->bias);
+    x->bias = calloc(BIASES_MAX, sizeof *x->bias);
     if (!x->bias) return ig_refuse(x->call, 500, NULL, "out of memory for logit_bias");
     x->ask.sampler.logit_bias = x->bias;
     x->ask.sampler.n_logit_bias = 0;
     json_array_foreach(all, i, value) {
-        const json_t *token = json_array_get(value, 0);
-        snprintf(text, sizeof text, "[%zu]", i);
-        long id = json_is_integer(token) && json_integer_value(token) < INT_MAX ? (long)json_integer_value(token) : -1;
-        if (!add_bias(x, text, id, json_array_get(value, 1), true)) return false;
+        snprintf(text, sizeof text, "item %zu", i);
+        if (!add_pair(x, text, value)) return false;
     }
     json_object_foreach(all, name, value) {
         char *end;
         long id = strtol(name, &end, 10);
-        if (!add_bias(x, name, *end || end == name ? -1 : id, value, false)) return false;
+        snprintf(text, sizeof text, "'%.32s'", name);
+        if (!add_bias(x, text, *end || end == name ? -1 : id, value, false)) return false;
     }
     return true;
 }
@@ -191,8 +206,8 @@ static bool read_bias(ig_exchange *x) {
 static bool add_stop(ig_exchange *x, const json_t *text) {
     size_t n = json_string_length(text);
     if (!json_is_string(text)) return ig_refuse(x->call, 400, "stop", "stop: all of the list must be strings");
-    if (n > STOP_BYTES_MAX)
-        return ig_refuse(x->call, 400, "stop", "stop: a stop string has at most %d bytes", STOP_BYTES_MAX);
+    if (n > IG_SERVER_STOP_MAX)
+        return ig_refuse(x->call, 400, "stop", "stop: a stop string has at most %d bytes", IG_SERVER_STOP_MAX);
     if (n) x->stops[x->ask.generate.n_stops++] = json_string_value(text);
     return true;
 }
@@ -310,8 +325,11 @@ static bool read_cache(ig_exchange *x) {
     const json_t *own = ig_field(x->body, "infinigen");
     ig_cache_options *k = &x->cache;
     int64_t sinks = k->n_sinks, recent = k->n_recent, dense = k->n_dense_layers;
+    bool takes_earlier = true;
     x->ask.cache = k;
-    if (!ig_field_text(x->call, x->body, "cache_salt", &k->salt)) return false;
+    if (!ig_field_bool(x->call, x->body, "cache_prompt", &takes_earlier)) return false;
+    if (!takes_earlier) k->salt = x->id; /* which nobody shares */
+    if (takes_earlier && !ig_field_text(x->call, x->body, "cache_salt", &k->salt)) return false;
     if (k->salt && strlen(k->salt) > SALT_BYTES_MAX)
         return ig_refuse(x->call, 400, "cache_salt", "cache_salt has at most %d bytes", SALT_BYTES_MAX);
     if (!own) return true;

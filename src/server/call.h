@@ -43,7 +43,8 @@ struct ig_call {
     ig_refusal refusal;
     char *body;
     size_t n_body, cap_body, n_seen;
-    bool is_answered; /* a reply has begun */
+    bool is_answered;  /* a reply has begun */
+    bool is_handed_on; /* which is another process' */
     double began;
     atomic_int ended;             /* an ig_call_end */
     struct ig_exchange *exchange; /* what it asked the scheduler for; NULL: nothing */

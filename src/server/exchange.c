@@ -276,6 +276,25 @@ static void on_token(void *user, const ig_request_token *t) {
     pthread_mutex_unlock(&x->lock);
 }
 
+/* Scores of tokens that are of nothing but the stop string, which the answer lacks: from the last one back, until they
+ * have it. What a stream has told of stays. */
+static void drop_stop(ig_choice *k) {
+    const ig_exchange *x = k->exchange;
+    const char *stop = x->stops[k->result.stop];
+    char tail[2 * IG_SERVER_STOP_MAX + IG_TOKEN_BYTES_MAX];
+    size_t at = sizeof tail, n = k->n_tokens;
+    const char *found = NULL;
+    while (!found && n > k->n_tokens_sent) {
+        char text[IG_TOKEN_BYTES_MAX];
+        size_t n_text = ig_token_bytes(x->call->server, k->tokens[n - 1].token.id, text);
+        if (n_text > at) return;
+        memcpy(tail + (at -= n_text), text, n_text);
+        found = memmem(tail + at, sizeof tail - at, stop, strlen(stop));
+        n -= !found || found == tail + at;
+    }
+    if (found || k->n_tokens_sent) k->n_tokens = n;
+}
+
 static void on_end(void *user, const ig_request_result *result) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
@@ -284,6 +303,8 @@ static void on_end(void *user, const ig_request_result *result) {
     pthread_mutex_lock(&x->lock);
     k->result = *result;
     if (k->is_late && result->finish == IG_FINISH_INTERRUPTED) k->result.finish = IG_FINISH_LENGTH;
+    if (x->only_reads) k->result.n_tokens = 0;
+    if (k->result.finish == IG_FINISH_STOP && !x->ask.generate.shows_stop) drop_stop(k);
     k->has_ended = true;
     x->n_ended++;
     pthread_cond_broadcast(&x->changed);

@@ -14,7 +14,8 @@
 enum {
     IG_SERVER_PING_SECONDS = 15, /* a stream is never silent for longer */
     IG_SERVER_UNSENT_MAX = 1 << 20,
-    IG_SERVER_CHOICES_MAX = 128 /* n times prompts */
+    IG_SERVER_CHOICES_MAX = 128, /* n times prompts */
+    IG_SERVER_STOP_MAX = 256     /* bytes of a stop string */
 };
 
 /* ---- prompts of conversations (conversation.c) ----------------------------------------------- */
@@ -187,6 +188,9 @@ void ig_exchange_cancel(ig_exchange *x);
  */
 #define IG_OWNER_FIELD "X-Infinigen-Client"
 uint64_t ig_call_owner(const ig_call *c);
+/* Its address, for the log, which it tells likewise. */
+#define IG_ADDRESS_FIELD "X-Infinigen-Address"
+const char *ig_call_client(const ig_call *c, char text[INET6_ADDRSTRLEN]);
 /* A string, a list of tokens, or a list of several of these in "prompt"; false: refused. */
 bool ig_exchange_read_prompts(ig_exchange *x);
 /* Cancels it, and frees all that it has. */

@@ -138,9 +138,9 @@ json_t *ig_ollama_refusal(const ig_refusal *r) { return json_pack("{s:o}", "erro
 
 static bool fail(ig_exchange *x, const ig_refusal *r) { return ig_stream_event(x, NULL, ig_ollama_refusal(r)); }
 
-#define AS_OLLAMA                                                                                            \
-    .are_lines = true, .reply = reply, .tell = tell, .end = end, .refusal = ig_ollama_refusal, .fail = fail, \
-    .close = ig_exchange_close_items
+#define AS_OLLAMA                                                                                                      \
+    .are_lines = true, .samples_as_run = true, .reply = reply, .tell = tell, .end = end, .refusal = ig_ollama_refusal, \
+    .fail = fail, .close = ig_exchange_close_items
 
 static const char *const raw_fields[] = {"prompt", "suffix", NULL};
 

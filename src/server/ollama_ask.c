@@ -94,13 +94,16 @@ const char *ig_ollama_own_name(const ig_server *s, const char *name) {
 
 /* What is common to all three. A stream is what comes unless it is not wanted. */
 static bool add_rest(ig_translation *t) {
-    static const char *const absent[] = {"n", "best_of", "stream_options", "template", "response_format", NULL},
+    static const char *const absent[] = {"n", "best_of", "stream_options", "response_format", NULL},
                              *const theirs[] = {"options", "format", "think",    "keep_alive", "truncate", "shift",
                                                 "raw",     "system", "template", "images",     "context",  NULL};
     const json_t *body = t->body;
     const ig_server *s = t->call->server;
     const char *name = json_string_value(ig_field(body, "model")), *own = name ? ig_ollama_own_name(s, name) : NULL;
     if (ig_translation_refuses(t, absent)) return false;
+    if (json_string_length(ig_field(body, "template")))
+        return ig_refuse(t->call, 400, "template",
+                         "template is not supported: the model's own is used, or none with raw");
     if (json_array_size(ig_field(body, "images")))
         return ig_refuse(t->call, 400, "images", "pictures are not supported");
     if (json_array_size(ig_field(body, "context")))
@@ -163,10 +166,16 @@ static bool translate_prompt(ig_translation *t) {
     return true;
 }
 
-/* Scores of completions are asked for in another way. */
+/* Scores of completions are asked for in another way: there are none here. */
 static bool translate_raw(ig_translation *t) {
-    static const char *const absent[] = {"logprobs", "top_logprobs", NULL};
-    return !ig_translation_refuses(t, absent) && add_rest(t);
+    static const char *const scores[] = {"logprobs", "top_logprobs", NULL};
+    for (const char *const *name = scores; *name; name++) {
+        const json_t *v = ig_field(t->body, *name);
+        if (v && !json_is_false(v) && !(json_is_integer(v) && json_integer_value(v) == 0))
+            return ig_refuse(t->call, 400, *name, "%s is not supported with raw", *name);
+    }
+    ig_translation_drop(t, scores);
+    return add_rest(t);
 }
 
 json_t *ig_ollama_chat_body(ig_call *c, const json_t *body) { return ig_translate(c, body, translate_chat); }

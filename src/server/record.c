@@ -12,8 +12,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-static const char *client_of(const ig_call *c, char text[INET6_ADDRSTRLEN]) {
+const char *ig_call_client(const ig_call *c, char text[INET6_ADDRSTRLEN]) {
     const struct in6_addr *at = &c->wire->connection->address;
+    const char *told = c->server->o->is_handed_on ? ig_head_value(c->head, IG_ADDRESS_FIELD) : NULL;
+    if (told && strlen(told) < INET6_ADDRSTRLEN) return told;
     if (IN6_IS_ADDR_UNSPECIFIED(at)) return "unix";
     bool is_4 = IN6_IS_ADDR_V4MAPPED(at);
     return inet_ntop(is_4 ? AF_INET : AF_INET6, at->s6_addr + (is_4 ? 12 : 0), text, INET6_ADDRSTRLEN);
@@ -41,8 +43,8 @@ static void add_exchange(ig_server_record *r, ig_exchange *x) {
 void ig_server_record_call(ig_call *c) {
     const ig_server_options *o = c->server->o;
     char address[INET6_ADDRSTRLEN];
-    if (!o->on_request || (!c->exchange && c->status >= 200 && c->status < 400)) return;
-    ig_server_record r = {.client = client_of(c, address),
+    if (!o->on_request || c->is_handed_on || (!c->exchange && c->status >= 200 && c->status < 400)) return;
+    ig_server_record r = {.client = ig_call_client(c, address),
                           .method = c->head->method ? c->head->method : "",
                           .path = c->head->path ? c->head->path : "",
                           .status = c->status,

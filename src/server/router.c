@@ -83,10 +83,10 @@ enum { ROUND_MS = 100 }; /* as seldom a call is looked at */
 
 /* Fields that are of this connection, or that this server has seen to. */
 static bool is_own_field(const char *name) {
-    static const char *const own[] = {"Authorization", "Connection", "Content-Length", "Expect",
-                                      "Host",          "Keep-Alive", "Origin",         "TE",
-                                      "Trailer",       "Upgrade",    "X-Api-Key",      "Transfer-Encoding",
-                                      IG_OWNER_FIELD};
+    static const char *const own[] = {"Authorization", "Connection",    "Content-Length", "Expect",
+                                      "Host",          "Keep-Alive",    "Origin",         "TE",
+                                      "Trailer",       "Upgrade",       "X-Api-Key",      "Transfer-Encoding",
+                                      IG_OWNER_FIELD,  IG_ADDRESS_FIELD};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcasecmp(own[i], name) == 0) return true;
     return false;
@@ -94,12 +94,13 @@ static bool is_own_field(const char *name) {
 
 /* The head of the request as the process gets it, malloc'ed. Paths of routes need no escapes. */
 static char *make_head(const ig_call *c, size_t *n) {
-    char *text = NULL;
+    char *text = NULL, address[INET6_ADDRSTRLEN];
     FILE *to = open_memstream(&text, n);
     if (!to) return NULL;
     fprintf(to, "%s %s HTTP/1.%d\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n", c->head->method,
             c->route->path, !c->head->is_1_0, c->n_body);
-    fprintf(to, IG_OWNER_FIELD ": %016llx\r\n", (unsigned long long)ig_call_owner(c));
+    fprintf(to, IG_OWNER_FIELD ": %016llx\r\n" IG_ADDRESS_FIELD ": %s\r\n", (unsigned long long)ig_call_owner(c),
+            ig_call_client(c, address));
     for (size_t i = 0; i < c->head->n_fields; i++)
         if (!is_own_field(c->head->fields[i].name))
             fprintf(to, "%s: %s\r\n", c->head->fields[i].name, c->head->fields[i].value);
@@ -162,7 +163,7 @@ static bool hand_back(ig_call *c, int fd) {
     if (c->origin) snprintf(origin, sizeof origin, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->origin);
     size_t n_first = (size_t)(end + 1 - buffer);
     struct iovec parts[] = {{buffer, n_first}, {origin, strlen(origin)}, {buffer + n_first, n - n_first}};
-    c->closes = c->is_answered = true;
+    c->closes = c->is_answered = c->is_handed_on = true;
     ig_server_count_reply(c, status);
     bool goes_on = ig_wire_send(c->wire, parts, 3);
     while (goes_on && (n = receive(c, fd, buffer, BYTES))) {

@@ -57,10 +57,11 @@ typedef struct ig_server_options {
     const char *origins;   /* of pages that may ask, beside its own, with commas between them; "*": any, for which a key
                               is needed; NULL: none */
     /* what */
-    ig_sampler_options sampler;   /* of requests, but for what they say themselves */
-    const char *alias;            /* the model's name for clients */
-    const double *adapter_scales; /* [n_adapters] how much of each a request takes that names it; NULL: 1 */
-    bool any_model;               /* they may call it by any other */
+    ig_sampler_options sampler;        /* of requests, but for what they say themselves */
+    ig_sampler_options native_sampler; /* the same of requests in llama-server's and Ollama's own form */
+    const char *alias;                 /* the model's name for clients */
+    const double *adapter_scales;      /* [n_adapters] how much of each a request takes that names it; NULL: 1 */
+    bool any_model;                    /* they may call it by any other */
     int n_predict;           /* most tokens of an answer whose request does not say; 0 or less: as its API has it */
     ig_pooling pooling;      /* of embeddings */
     bool shows_thoughts;     /* a reasoning model's are in its answers; else they are told apart */

@@ -132,7 +132,7 @@ def test_chat(program, tiny_model, tmp_path):
     assert line == plain and line["tokens_prompt"] == len(before + after)
     choices = write(tmp_path / "c.jsonl", [{"query": "x", "choices": [" a", " b"], "answer": 0}])
     status, _, err = program("eval", "-m", tiny_model, "--task", choices, "--chat")
-    assert status == 1 and "c.jsonl: --chat is for questions whose answer is generated" in one_line(err)
+    assert status == 2 and "c.jsonl: --chat is for questions whose answer is generated" in one_line(err)
     (tiny_model / "tokenizer_config.json").write_text("{}")
     status, _, err = program("eval", "-m", tiny_model, "--task", tmp_path / "t.jsonl", "--chat")
     assert status == 1 and "has no chat template" in one_line(err)

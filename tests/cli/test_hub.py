@@ -304,7 +304,7 @@ def test_no_list(hub, fetch, monkeypatch):
 @pytest.mark.parametrize("name", ["o", "o/r/s", "/r", "o/", "o/r:", "../r", "o/.r", "o/r s", "o//r"])
 def test_names(program, hub, name):
     status, _, err = program("run", "-hf", name, "-p", "x", env={"HF_ENDPOINT": hub.address})
-    assert status == 1 and "is not of the form OWNER/REPOSITORY" in one_line(err) and hub.asked == []
+    assert status == 2 and "is not of the form OWNER/REPOSITORY" in one_line(err) and hub.asked == []
 
 
 def test_model_of_both_kinds(program):

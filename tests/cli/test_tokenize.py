@@ -32,6 +32,14 @@ def test_expression_that_takes_too_much_work(program, make_tokenizer):
     assert "tokenizer.json: pre_tokenizer: expression 1: " in one_line(err)
 
 
+def test_what_is_no_token(program, make_tokenizer, tmp_path):
+    (tmp_path / "ids").write_text("0 1 hello\n2\n")
+    for args, message in ((["-f", tmp_path / "ids"], "'hello' is not a token id"), (["-p", "0 3"], "token id 3 is not between 0 and 2"),
+                          (["-p", "1,-2"], "token id -2 is not between 0 and 2"), (["-p", "x" * 30], f"'{'x' * 20}' is not a token id")):
+        status, out, err = program("tokenize", "-m", make_tokenizer(), "--decode", *args)
+        assert (status, out) == (2, b"") and message in one_line(err)
+
+
 def test_terminal_is_not_driven(terminal, make_tokenizer, tmp_path):
     """What U+009B begins with, without its end, then bytes that would be a command behind an escape."""
     folder = make_tokenizer(vocab={"\u00c2": 0, "[": 1, "2": 2, "J": 3}, merges=[])
@@ -39,4 +47,4 @@ def test_terminal_is_not_driven(terminal, make_tokenizer, tmp_path):
     shown, status = terminal("tokenize", "-m", folder, "--decode", "-p", "0 1 2 3").finish()
     assert status == 0 and b"\xc2[2J" in shown and b"\033" not in shown
     shown, status = terminal("tokenize", "-m", folder, "--decode", "-f", tmp_path / "ids").finish()
-    assert status == 1 and b"is not a token id" in shown and b"\033" not in shown
+    assert status == 2 and b"is not a token id" in shown and b"\033" not in shown

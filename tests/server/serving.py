@@ -82,7 +82,8 @@ class Server:
         found = [e for e in text.split("\n\n") if e and not e.startswith(":")]
         assert all(e.startswith("data: {") for e in found)
         found = [json.loads(e[6:]) for e in found]
-        assert [e["stop"] for e in found] == [False] * (len(found) - 1) + [True]
+        stops = {i: [e["stop"] for e in found if e["index"] == i] for i in {e["index"] for e in found}}
+        assert all(of == [False] * (len(of) - 1) + [True] for of in stops.values())
         return found
 
     def named_events(self, path, body):

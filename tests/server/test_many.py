@@ -298,5 +298,8 @@ def test_command_line(program, folder, tmp_path):
     assert status == 2 and "--alias" in one_line(err)
     with Many(program, folder, "--sandbox", "--log-format", "json") as s:
         assert text(s, "two")[0] == 200
+        assert s.ask("/infill", {"model": "two", "prompt": "a"})[0] == 400
     lines = [json.loads(line) for line in s.said.splitlines()]
-    assert [line["path"] for line in lines if line.get("name") == "two" and "path" in line] == [TEXT]
+    asked = [(line.get("name"), line["client"], line["status"]) for line in lines if "client" in line]
+    assert asked == [("two", "127.0.0.1", 200), ("two", "127.0.0.1", 400)]  # as the server saw it, and once
+    assert [line["path"] for line in lines if line.get("name") == "two" and "path" in line] == [TEXT, "/infill"]

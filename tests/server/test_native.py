@@ -59,8 +59,80 @@ def test_scores_of_tokens(server):
         assert "completion_probabilities" not in server.ask(PATH, {**ask, "n_predict": 2, **none})[1]
 
 
+def test_several_prompts(server):
+    """A list of replies, each as that of its prompt alone; a stream has the events of all."""
+    ask = {"temperature": 0, "ignore_eos": True, "n_predict": 8}
+    prompts = [words(20, i) for i in range(3)]
+    one = [server.ask(PATH, {**ask, "prompt": p})[1] for p in prompts]
+    all_ = server.ask(PATH, {**ask, "prompt": prompts})[1]
+    assert [(r["index"], r["content"], r["tokens_evaluated"]) for r in all_] == [
+        (i, r["content"], r["tokens_evaluated"]) for i, r in enumerate(one)]
+    told = server.native_events(PATH, {**ask, "prompt": prompts})
+    for i, r in enumerate(one):
+        assert "".join(e["content"] for e in told if e["index"] == i) == r["content"]
+    assert sorted(e["index"] for e in told if e["stop"]) == [0, 1, 2]
+
+
+def test_scores_end_where_the_text_does(server):
+    """Of the tokens that are of a stop string alone there are none."""
+    ask = {"prompt": words(40, 3), "temperature": 0, "ignore_eos": True, "n_predict": 12, "n_probs": 1}
+    whole = server.ask(PATH, ask)[1]
+    for n in range(1, 6):
+        stop = whole["content"][4:4 + n]
+        reply = server.ask(PATH, {**ask, "stop": [stop]})[1]
+        texts = [bytes(s["bytes"]).decode(errors="replace") for s in reply["completion_probabilities"]]
+        at = reply["content"]
+        assert reply["stop_type"] == "word" and at == whole["content"][:whole["content"].index(stop)]
+        assert "".join(texts).startswith(at) and (not texts or len("".join(texts[:-1])) < len(at))
+        scores = server.ask(TEXT, {"prompt": ask["prompt"], "temperature": 0, "ignore_eos": True, "max_tokens": 12, "logprobs": 1,
+                                   "stop": stop})[1]["choices"][0]
+        assert scores["text"] == at and all(o < max(len(at), 1) for o in scores["logprobs"]["text_offset"])
+        assert len(scores["logprobs"]["tokens"]) == len(reply["completion_probabilities"])
+
+
+def test_nothing_is_taken_of_earlier_prompts(server):
+    ask = {"prompt": words(200, 19), "n_predict": 2}
+    server.ask(PATH, ask)
+    assert server.ask(PATH, ask)[1]["timings"]["cache_n"] > 0
+    for _ in range(2):
+        assert server.ask(PATH, {**ask, "cache_prompt": False})[1]["timings"]["cache_n"] == 0
+    assert server.ask(TEXT, {**ask, "cache_prompt": False})[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+def test_biases_of_texts(server):
+    """A pair of llama-server's list may have a text, whose tokens all are meant."""
+    ids = server.ask("/tokenize", {"content": "xyz", "add_special": False})[1]["tokens"]
+    ask = {"prompt": "a", "n_predict": 6, "temperature": 0, "ignore_eos": True, "return_tokens": True}
+    for bias in ([["xyz", 100]], [[t, 100] for t in ids]):
+        assert set(server.ask(PATH, {**ask, "logit_bias": bias})[1]["tokens"]) <= set(ids)
+    for bias in ([["xyz", 101]], [[[], 1]], [["x"]]):
+        status, reply, _ = server.ask(PATH, {**ask, "logit_bias": bias})
+        assert status == 400 and "item 0" in reply["error"]["message"]
+
+
+def test_samples_as_run_does(program, served):
+    """Without a word about it: not of all tokens, as OpenAI's paths do, but of the likely ones."""
+    few = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+    with Server(program, served, "-c", 512) as s:
+        ask = {"prompt": words(40, 3), "ignore_eos": True, "seed": 5, "n_predict": 30}
+        assert s.ask(PATH, ask)[1]["content"] == s.ask(PATH, {**ask, **few})[1]["content"]
+        assert s.ask(TEXT, ask)[1]["choices"] != s.ask(TEXT, {**ask, **few})[1]["choices"]
+        own = {"prompt": ask["prompt"], "raw": True, "stream": False}
+        replies = [s.ask("/api/generate", {**own, "options": {"seed": 5, "num_predict": 30, **o}})[1]["response"] for o in ({}, few)]
+        assert replies[0] == replies[1]
+    with Server(program, served, "-c", 512, "--temp", 0) as s:  # what flags say holds there, too
+        assert len({s.ask(PATH, {**ask, "seed": i})[1]["content"] for i in range(3)}) == 1
+
+
+def test_seeds_below_0(server):
+    """Are seeds, but for -1."""
+    ask = {"prompt": words(40, 3), "ignore_eos": True, "temperature": 1.5, "max_tokens": 30}
+    text = {i: {server.ask(TEXT, {**ask, "seed": i})[1]["choices"][0]["text"] for _ in range(2)} for i in (-1, -2, -7)}
+    assert len(text[-2]) == len(text[-7]) == 1 and len(text[-1]) == 2 and text[-2] != text[-7]
+
+
 def test_what_it_does_not_take(server):
-    for field, body in (("prompt", {"prompt": ["a", "b"]}), ("prompt", {}), ("n", {"prompt": "a", "n": 2}),
+    for field, body in (("prompt", {"prompt": []}), ("prompt", {}), ("n", {"prompt": "a", "n": 2}),
                         ("input_prefix", {"prompt": "a", "input_prefix": "b"}), ("n_probs", {"prompt": "a", "n_probs": 21}), ("logprobs", {"prompt": "a", "logprobs": 2}),
                         ("n_predict", {"prompt": "a", "n_predict": -3})):
         status, reply, _ = server.ask(PATH, body)

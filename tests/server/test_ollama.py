@@ -86,6 +86,10 @@ def test_scores(server):
     assert whole["logprobs"] == of_chat["choices"][0]["logprobs"]["content"] and len(whole["logprobs"]) == 12
     assert [s for line in lines(server, ASK, ask) for s in line.get("logprobs", [])] == whole["logprobs"]
     assert server.ask(GENERATE, {"prompt": "ab", "raw": True, "logprobs": True})[0] == 400
+    for none in ({"logprobs": False}, {"top_logprobs": 0}, {"template": ""}):
+        assert server.ask(GENERATE, {"prompt": "ab", "raw": True, "stream": False, "options": GREEDY, **none})[0] == 200
+    status, reply, _ = server.ask(GENERATE, {"prompt": "ab", "template": "{{ .Prompt }}"})
+    assert status == 400 and "not supported" in reply["error"]
 
 
 def test_without_a_template(server):

@@ -433,7 +433,6 @@ static void reads_text_parts(void **state) {
         {"{\"model_type\":\"gemma3\",\"text_config\":{}}", "model_type"},
         {"{\"model_type\":\"gemma3\"}", "gemma3"},
         {"{\"model_type\":\"llama\",\"text_config\":{\"model_type\":\"llama\"," LLAMA "}}", "vocab_size"},
-        {"{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"model_type\":\"qwen3_vl_moe_text\"," LLAMA "}}", "GGUF"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) refuses(refused[i][0], refused[i][1]);
 }

@@ -65,8 +65,12 @@ static void reads_experts(void **state) {
                   "\"layer_types\":[\"full_attention\",\"chunked_attention\",\"full_attention\"]}");
     assert_true(!c.window[0] && c.window[1] == 8192 && c.head_norm == IG_HEAD_NORM_NONE && c.query_growth == 0);
     assert_true(c.rope_blend == IG_BLEND_LLAMA3 && c.rope_low_freq == c.rope_high_freq);
+    c = from_json(LLAMA4 ",\"num_local_experts\":4,\"interleave_moe_layer_step\":2,\"moe_layers\":[1]}");
+    assert_true(c.n_experts == 4 && c.n_experts_used == 1 && c.expert_step == 2 && ig_config_expert_layers(&c) == 1);
+    assert_true(c.d_ff == 96 && c.d_ff_plain == 16384 && c.d_ff_shared == 96 && c.are_inputs_shared);
+    assert_true(c.expert_order == IG_EXPERTS_BY_COLUMNS && c.routing == IG_ROUTING_SIGMOID_LAST);
     static const char *const refused[][2] = {
-        {LLAMA4 "}", "experts"},
+        {LLAMA4 ",\"num_local_experts\":4,\"moe_layers\":[0,2]}", "moe_layers"},
         {LLAMA4 ",\"moe_layers\":[],\"layer_types\":[\"chunked_attention\",\"sliding_attention\","
                 "\"full_attention\"]}",
          "layer_types"},

@@ -164,7 +164,8 @@ static void numbers_are_kept(void **state) {
         ig_error err = {0};
         memcpy(kept, data, f->n_data);
         if (ig_safetensors_open_memory(&s, bytes, n, "tiny", &err)) fail_msg("%s", err.text);
-        if (ig_weights_unpack(s, device, f->zero_offset, &(ig_loading){0}, &err)) fail_msg("form %zu: %s", i, err.text);
+        if (ig_weights_unpack(s, device, &(ig_config){.zero_offset = f->zero_offset}, &(ig_loading){0}, &err))
+            fail_msg("form %zu: %s", i, err.text);
         const ig_tensor *t = ig_safetensors_tensor(s, "a.weight");
         assert_non_null(t);
         assert_int_equal(ig_safetensors_n_tensors(s), f->find == find_bytes ? 2 : 1);
@@ -212,7 +213,7 @@ static void sixteens_are_kept(void **state) {
             if (fault == 1) data[CODES + 5] = 0x81; /* a scale below 0 */
             memcpy(data + CODES + SCALES, &(float){fault == 2 ? 0 : is_factor ? 0.25f : 4}, 4);
             if (ig_safetensors_open_memory(&s, bytes, n, "tiny", &err)) fail_msg("%s", err.text);
-            ig_status status = ig_weights_unpack(s, device, 0, &(ig_loading){0}, &err);
+            ig_status status = ig_weights_unpack(s, device, &(ig_config){0}, &(ig_loading){0}, &err);
             assert_int_equal(status, fault ? IG_E_FORMAT : IG_OK);
             if (fault) assert_non_null(strstr(err.text, "and its scales are not those of NVFP4"));
             const ig_tensor *t = ig_safetensors_tensor(s, "a.weight"), *scale = ig_safetensors_tensor(s, "a.scale");
@@ -256,7 +257,7 @@ static void experts_are_kept(void **state) {
         for (int i = 0; i < CODES; i++) data[i] = (uint8_t)(i * 37 + i / 7);
         for (int i = 0; i < SCALES; i++) data[CODES + i] = (uint8_t)(100 + i);
         if (ig_safetensors_open_memory(&s, bytes, n, "tiny", &err)) fail_msg("%s", err.text);
-        if (ig_weights_unpack(s, device, 0, &(ig_loading){0}, &err)) fail_msg("%s", err.text);
+        if (ig_weights_unpack(s, device, &(ig_config){0}, &(ig_loading){0}, &err)) fail_msg("%s", err.text);
         const ig_tensor *t = ig_safetensors_tensor(s, cases[c].name);
         assert_non_null(t);
         assert_int_equal(t->type, IG_TYPE_MXFP4);
@@ -282,7 +283,7 @@ static ig_status unpack_changed(const form *f, size_t at, int32_t value, ig_erro
     ig_safetensors *s;
     memcpy(data + at, &value, sizeof value);
     assert_int_equal(ig_safetensors_open_memory(&s, bytes, n, "tiny", err), IG_OK);
-    ig_status status = ig_weights_unpack(s, device, f->zero_offset, &(ig_loading){0}, err);
+    ig_status status = ig_weights_unpack(s, device, &(ig_config){.zero_offset = f->zero_offset}, &(ig_loading){0}, err);
     ig_safetensors_close(s);
     free(bytes);
     return status;
@@ -323,7 +324,8 @@ static void survives_changed_headers(void **state) {
                 uint8_t kept = bytes[at];
                 bytes[at] = (uint8_t)(kept ^ change);
                 if (!ig_safetensors_open_memory(&s, bytes, n, "tiny", NULL)) {
-                    ig_status status = ig_weights_unpack(s, device, 1, &(ig_loading){0}, NULL);
+                    ig_status status =
+                        ig_weights_unpack(s, device, &(ig_config){.zero_offset = 1}, &(ig_loading){0}, NULL);
                     n_same += status == IG_OK;
                     ig_safetensors_close(s);
                     free(bytes), bytes = make_file(&forms[i], &n, &data); /* what was read may have left memory */
@@ -345,7 +347,8 @@ static void survives_failing_allocations(void **state) {
             ig_safetensors *s;
             assert_int_equal(ig_safetensors_open_memory(&s, bytes, n, "tiny", NULL), IG_OK);
             memory_count_start(at);
-            ig_status status = ig_weights_unpack(s, device, forms[i].zero_offset, &(ig_loading){0}, NULL);
+            ig_status status =
+                ig_weights_unpack(s, device, &(ig_config){.zero_offset = forms[i].zero_offset}, &(ig_loading){0}, NULL);
             bool has_failed = memory_count.fail_at < 0;
             memory_count_stop();
             ig_safetensors_close(s);
