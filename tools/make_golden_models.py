@@ -63,7 +63,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           GlmMoeDsaConfig, GlmMoeDsaForCausalLM, MiniMaxM3VLConfig, MiniMaxM3VLTextConfig,
                           MiniMaxM3SparseForConditionalGeneration, KimiLinearConfig, KimiLinearForCausalLM,
                           Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, Lfm3Config, Lfm3ForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
-                          MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM, Llama4TextConfig, Llama4ForCausalLM)
+                          MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM, Llama4TextConfig, Llama4ForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM, Starcoder2Config,
+                          Starcoder2ForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -600,6 +601,14 @@ def build(name):
             elif part.endswith("mlp.gate.weight"):
                 x.data.mul_(2.0)  # so that experts differ by more than what is rounded
         return model, torch.bfloat16
+    if name == "gpt-neox":        # parts side by side with a norm each, heads whose first part rotates, gelu
+        cfg = GPTNeoXConfig(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=4, num_attention_heads=3,
+                            max_position_embeddings=256, rotary_pct=0.25)
+        return GPTNeoXForCausalLM(cfg), torch.float16
+    if name == "starcoder2":      # norms and matrices with biases, gelu in its tanh form, a window
+        cfg = Starcoder2Config(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=3, num_attention_heads=3,
+                               num_key_value_heads=1, max_position_embeddings=256, sliding_window=24)
+        return Starcoder2ForCausalLM(cfg), torch.bfloat16
     if name.startswith("llama4"):  # layers attend to chunks and rotate, or queries grow; and with experts, every other layer
         moe = name == "llama4-moe"
         cfg = Llama4TextConfig(**common, hidden_size=64, intermediate_size=32, intermediate_size_mlp=96, num_hidden_layers=5,
@@ -996,7 +1005,7 @@ def main(out, first_seed=1000, only=()):
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
              *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder", "deepseek32", "glm-dsa",
-             "minimax-m3", "kimi-linear", "llama4", "llama4-moe"]
+             "minimax-m3", "kimi-linear", "llama4", "llama4-moe", "gpt-neox", "starcoder2"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -1008,7 +1017,7 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    is_head = (p_name.startswith("lm_head") if name in ("gpt-oss", "gpt-oss-mxfp4", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "llama4", "llama4-moe") else
+                    is_head = (p_name.startswith(("lm_head", "embed_out")) if name in ("gpt-oss", "gpt-oss-mxfp4", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "llama4", "llama4-moe", "gpt-neox") else
                                name.startswith(("gemma2", "gemma4")) and p_name == "model.embed_tokens.weight")
                     p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:

@@ -179,6 +179,12 @@ static void activate_task(void *arg, int task, int thread) {
         case IG_RELU_SQUARED:
             k->relu_squared(gate, n);
             break;
+        case IG_GELU:
+            k->gelu(gate, n);
+            break;
+        case IG_GELU_ERF:
+            k->gelu_erf(gate, n);
+            break;
         case IG_XIELU:
             k->xielu(gate, j->rows.x, n);
             break;

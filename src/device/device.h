@@ -444,6 +444,8 @@ typedef enum ig_activation {
     IG_SWIGLU_OAI,     /* the gate of gpt-oss (kernel/kernel.h) */
     IG_RELU,           /* gate = max(gate, 0) */
     IG_RELU_SQUARED,   /* gate = max(gate, 0)^2 (So and others, 2021, arXiv 2109.08668) */
+    IG_GELU,           /* gate = gelu(gate), in its tanh form */
+    IG_GELU_ERF,       /* gate = gate * Phi(gate) (Hendrycks and Gimpel, 2016, arXiv 1606.08415) */
     IG_XIELU,          /* of four numbers, which `up` is (kernel/kernel.h; Huang and Schlag, 2024, arXiv 2411.13010) */
     IG_TANH,           /* gate = tanh(gate) */
     IG_ACTIVATIONS,

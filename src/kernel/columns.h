@@ -92,4 +92,32 @@ INLINE columns xielu_of(columns x, columns beside, const float *p) {
 
 static inline void xielu(float *x, const float *p, int n) { each(x, x, n, xielu_of, p); }
 
+/* x times the sigmoid of y. What is not finite stays so. */
+INLINE columns times_sigmoid(columns x, columns y) {
+    columns small = exponential(choose(y > 0, -y, y)), one = all_of(1);
+    return x * choose(y > 0, one, small) / (one + small) + 0 * x;
+}
+
+INLINE columns gelu_of(columns x, columns beside, const float *p) {
+    (void)beside, (void)p;
+    return times_sigmoid(x, x * (IG_GELU_1 + IG_GELU_3 * x * x));
+}
+
+static inline void gelu(float *x, int n) { each(x, x, n, gelu_of, NULL); }
+
+/* The share beyond |x|, half of erfc(|x| / sqrt(2)), is a polynomial in t = 1 / (1 + p |x| / sqrt(2)) times e^-(x^2/2)
+ * (Abramowitz and Stegun, 1964, 7.1.26). */
+INLINE columns gelu_erf_of(columns x, columns beside, const float *p) {
+    columns size = choose(x > 0, x, -x), t = 1.0f / (1.0f + 0.231641888f * size);
+    columns sum = t * 1.061405429f - 1.453152027f;
+    sum = sum * t + 1.421413741f;
+    sum = sum * t - 0.284496736f;
+    sum = sum * t + 0.254829592f;
+    columns beyond = 0.5f * sum * t * exponential(-0.5f * x * x);
+    (void)beside, (void)p;
+    return x * choose(x > 0, 1.0f - beyond, beyond) + 0 * x;
+}
+
+static inline void gelu_erf(float *x, int n) { each(x, x, n, gelu_erf_of, NULL); }
+
 #endif

@@ -161,6 +161,9 @@ typedef struct ig_kernels {
     /* x[i] = (p[0] x + p[2]) x where x is above 0, else p[1] (exp(min(x, p[3])) - 1 - x) + p[2] x; the same at every
      * level */
     void (*xielu)(float *x, const float *p, int n);
+    /* In place: gelu in that tanh form, and x times the normal distribution's share below x, to 2e-7 of x. */
+    void (*gelu)(float *x, int n);
+    void (*gelu_erf)(float *x, int n);
     /* x[i] = tanh(x[i]) */
     void (*tanh)(float *x, int n);
     /* y[i] *= x[i], the same at every level */

@@ -98,7 +98,7 @@ void ig_kernels_fill_sketch_neon(ig_kernels *k);
 void ig_kernels_fill_sketch_dotprod(ig_kernels *k);
 void ig_kernels_fill_values_avx2(ig_kernels *k);
 void ig_kernels_fill_values_avx512(ig_kernels *k);
-/* softplus_mul, xielu, convolve, forget, delta_rule, state_space */
+/* softplus_mul, xielu, gelu, gelu_erf, convolve, forget, delta_rule, state_space */
 void ig_kernels_fill_columns_scalar(ig_kernels *k);
 void ig_kernels_fill_columns_avx2(ig_kernels *k);
 void ig_kernels_fill_columns_avx512(ig_kernels *k);

@@ -97,6 +97,8 @@ static inline void delta_rule(float *out, float *state, const float *from, const
 static inline void fill_columns(ig_kernels *k) {
     k->softplus_mul = softplus_mul;
     k->xielu = xielu;
+    k->gelu = gelu;
+    k->gelu_erf = gelu_erf;
     k->convolve = convolve;
     k->forget = forget;
     k->delta_rule = delta_rule;

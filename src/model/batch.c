@@ -67,7 +67,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     lay_out_inputs(b, c, rows);
     lay_out_latents(b, c, rows);
     b->y = ig_space_device(a, rows * d * sizeof(float));
-    b->beside = c->norm_order == IG_NORMS_SHARED ? ig_space_device(a, rows * d * sizeof(float)) : NULL;
+    b->beside = ig_config_is_side_by_side(c) ? ig_space_device(a, rows * d * sizeof(float)) : NULL;
     b->wide = ig_space_device(a, wide * sizeof(float));
     ig_routes_lay_out(a, &b->routes, c, need->max_rows, b->ffn_rows);
     b->logits.dev = b->logits.host = b->wide;

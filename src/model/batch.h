@@ -59,7 +59,7 @@ typedef struct ig_batch {
     float *input[2];            /* [max_rows][d_layer_input] each, of a layer: those, and what gates them */
     int32_t *input_rows;        /* [n_layers][max_rows] the host's: numbers of a layer's rows in `inputs` */
     float *y;                   /* [max_rows][max(d_model, d_embed)] output of a sublayer */
-    float *beside;              /* [max_rows][d_model] attention's, in IG_NORMS_SHARED; else NULL */
+    float *beside;              /* [max_rows][d_model] attention's, if both are side by side; else NULL */
     ig_step_scratch rows;       /* queries, keys and values; rows.out is x */
     int ffn_rows;               /* IG_FFN_ROWS or IG_FFN_ROWS_THERE */
     float *wide;                /* gate and up [ffn_rows][d_ff] each */

@@ -21,6 +21,7 @@ typedef enum ig_norm_order {
     IG_NORMS_AROUND,   /* of what both get, and of what they give before it is added (Gemma 3) */
     IG_NORMS_OF_PARTS, /* of what both give alone (OLMo 2) */
     IG_NORMS_SHARED,   /* one of what both get, side by side: the state is what it was for both (Cohere) */
+    IG_NORMS_APART,    /* the same with one each (GPT-NeoX) */
 } ig_norm_order;
 /* RMS norms of queries and keys. */
 typedef enum ig_head_norm {
@@ -69,9 +70,10 @@ typedef struct ig_config {
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
     /* Of layers with a window, if they are others; else all 0. */
     int local_heads, local_kv_heads, local_head_dim;
-    ig_pooling pooling;                 /* ig_model_info */
-    int zero_offset;                    /* of files' zeros of weights in whole numbers (ig_weights_unpack()) */
-    ig_expert_order expert_order;       /* likewise */
+    ig_pooling pooling;           /* ig_model_info */
+    int zero_offset;              /* of files' zeros of weights in whole numbers (ig_weights_unpack()) */
+    ig_expert_order expert_order; /* likewise */
+    bool are_heads_mixed; /* likewise: rows of q, k and v, one matrix, are each head's, one head after the other */
     int fp8_block_rows, fp8_block_cols; /* of a matrix in FP8 that have one scale; 0: no blocks are stated */
     int n_layers_left_out; /* of the file, behind the others: they guess tokens ahead, and nothing needs them */
     int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */
@@ -229,11 +231,16 @@ static inline const char *ig_config_policy(const ig_config *c) { return c->index
 
 /* Attention and the feed-forward layer get norms of the state; else the state itself. */
 static inline bool ig_config_norms_first(const ig_config *c) {
-    return c->norm_order == IG_NORMS_BEFORE || c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_SHARED;
+    return c->norm_order != IG_NORMS_OF_SUMS && c->norm_order != IG_NORMS_OF_PARTS;
 }
 
 /* Of what an expert reads. */
 static inline int ig_config_expert_width(const ig_config *c) { return c->d_expert ? c->d_expert : c->d_model; }
+
+/* And the feed-forward layer gets what attention got. */
+static inline bool ig_config_is_side_by_side(const ig_config *c) {
+    return c->norm_order == IG_NORMS_SHARED || c->norm_order == IG_NORMS_APART;
+}
 
 /* Of the widest feed-forward layer. */
 static inline int ig_config_widest_ff(const ig_config *c) {

@@ -371,6 +371,23 @@ static void read_side_by_side(ig_section *r, ig_config *c) {
     c->logit_scale = 1 / ig_section_scale(r, "logit_scale", 1);
 }
 
+/* Norms with biases, and feed-forward parts without a gate. */
+static void read_starcoder2(ig_section *r, ig_config *c) {
+    c->norm = IG_NORM_LAYER;
+    c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    c->activation = IG_GELU;
+    read_one_window(r, c);
+}
+
+/* Pythia and others. */
+static void read_gptneox(ig_section *r, ig_config *c) {
+    bool is_side_by_side = true;
+    read_starcoder2(r, c);
+    c->activation = IG_GELU_ERF;
+    ig_gguf_bool(r->g, ig_section_name(r, "use_parallel_residual").text, &is_side_by_side, &r->status, r->err);
+    c->norm_order = is_side_by_side ? IG_NORMS_APART : IG_NORMS_BEFORE;
+}
+
 static void read_command_r(ig_section *r, ig_config *c) {
     read_side_by_side(r, c);
     ig_gguf_read_no_window(r, c);
@@ -441,6 +458,7 @@ static const ig_gguf_family families[] = {
      IG_ROPE_HALF,
      ig_gguf_read_gpt_oss,
      {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length"}},
+    {"gptneox", IG_ROPE_HALF, read_gptneox, {"attention.layer_norm_epsilon", "use_parallel_residual"}},
     {"granite", IG_ROPE_PAIRED, read_granite, {GRANITE_KEYS, EXPERT_KEYS, "expert_shared_feed_forward_length"}},
     {"granite_swa",
      IG_ROPE_PAIRED,
@@ -529,6 +547,7 @@ static const ig_gguf_family families[] = {
      IG_ROPE_HALF,
      read_spark2_5,
      {"attention.sliding_window_pattern", "rope.dimension_count_swa", "rope.freq_base_swa"}},
+    {"starcoder2", IG_ROPE_HALF, read_starcoder2, {"attention.layer_norm_epsilon"}},
 };
 
 const ig_gguf_family *ig_gguf_family_named(ig_text name) {

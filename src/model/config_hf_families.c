@@ -400,6 +400,39 @@ void ig_hf_read_cohere2(ig_hf_reader *r, ig_config *c) {
     if (json_is_null(window)) ig_hf_refuse(r, "sliding_window", "null");
 }
 
+/* Feed-forward parts without a gate, of either form of gelu. */
+static void read_gelu(ig_hf_reader *r, ig_config *c, const char *absent) {
+    const char *act = ig_hf_text(r, r->root, "hidden_act", absent);
+    bool is_exact = strcmp(act, "gelu") == 0,
+         is_tanh = strcmp(act, gelu) == 0 || strcmp(act, "gelu_new") == 0 || strcmp(act, "gelu_fast") == 0;
+    c->activation = is_exact ? IG_GELU_ERF : IG_GELU;
+    if (!is_exact && !is_tanh) ig_hf_refuse(r, "hidden_act", act);
+}
+
+static void read_starcoder2(ig_hf_reader *r, ig_config *c) {
+    read_gelu(r, c, gelu);
+    c->norm_eps = (float)ig_hf_number(r, r->root, "norm_epsilon", 1e-5);
+    c->n_kv_heads = 2;
+    c->tied = ig_hf_bool(r, "tie_word_embeddings", true);
+    ig_hf_read_llama(r, c);
+    c->norm = IG_NORM_LAYER;
+    ig_hf_read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
+}
+
+/* Pythia and others: of each head the first part rotates, and what both parts of a layer give is added at once, unless
+ * stated otherwise. */
+static void read_gpt_neox(ig_hf_reader *r, ig_config *c) {
+    double share = ig_hf_number(r, r->root, "rotary_pct", 0.25);
+    read_gelu(r, c, "gelu");
+    c->norm_eps = (float)ig_hf_number(r, r->root, "layer_norm_eps", 1e-5);
+    c->n_rot = ig_hf_read_n_rot(r, c->d_model / c->n_heads, share);
+    c->rope_theta = ig_hf_theta(r, r->root, "rotary_emb_base", 10000);
+    ig_hf_read_llama(r, c);
+    c->norm = IG_NORM_LAYER;
+    c->norm_order = ig_hf_bool(r, "use_parallel_residual", true) ? IG_NORMS_APART : IG_NORMS_BEFORE;
+    c->is_qkv_fused = c->are_heads_mixed = true;
+}
+
 static void read_opt(ig_hf_reader *r, ig_config *c) {
     c->d_ff = ig_hf_int(r, r->root, "ffn_dim", IG_MAX_WIDTH, IG_HF_ABSENT);
     c->d_embed = ig_hf_int(r, r->root, "word_embed_proj_dim", IG_MAX_WIDTH, 0);
@@ -457,6 +490,7 @@ static const ig_hf_family families[] = {
      NULL},
     {"glm4_moe_lite", ig_hf_read_glm4_moe_lite, {"num_experts", "num_local_experts"}, NULL},
     {"glm_moe_dsa", ig_hf_read_glm_moe_dsa, {"num_experts", "num_local_experts"}, NULL},
+    {"gpt_neox", read_gpt_neox, {"partial_rotary_factor"}, NULL},
     {"gpt_oss", ig_hf_read_gpt_oss, {"num_local_experts"}, NULL},
     {"granite",
      ig_hf_read_granite,
@@ -518,6 +552,7 @@ static const ig_hf_family families[] = {
      ig_hf_read_solar_open,
      {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"},
      NULL},
+    {"starcoder2", read_starcoder2, {NULL}, NULL},
     {"youtu", ig_hf_read_youtu, {NULL}, &ig_hf_youtu_sizes},
 };
 

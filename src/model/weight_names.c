@@ -265,6 +265,21 @@ static void name_nemotron(ig_weight_names *n) {
     n->mixed_out = "layers.%d.mixer.out_proj";
 }
 
+static void name_gpt_neox(ig_weight_names *n) {
+    n->embed = "embed_in";
+    n->final_norm = "final_layer_norm";
+    n->head = "embed_out.weight";
+    n->qkv = "layers.%d.attention.query_key_value";
+    n->o = "layers.%d.attention.dense";
+    n->up = "layers.%d.mlp.dense_h_to_4h";
+    n->down = "layers.%d.mlp.dense_4h_to_h";
+}
+
+static void name_starcoder2(ig_weight_names *n) {
+    n->up = "layers.%d.mlp.c_fc";
+    n->down = "layers.%d.mlp.c_proj";
+}
+
 static void name_hunyuan(ig_weight_names *n) {
     n->q_norm = "layers.%d.self_attn.query_layernorm";
     n->k_norm = "layers.%d.self_attn.key_layernorm";
@@ -405,6 +420,7 @@ static const struct {
     {"gemma4_text", name_gemma4},
     {"gemma4_unified_text", name_gemma4},
     {"glm4", name_glm4},
+    {"gpt_neox", name_gpt_neox},
     {"gpt_oss", name_gpt_oss},
     {"granitemoe", name_granitemoe},
     {"granitemoehybrid", name_granite4},
@@ -426,13 +442,15 @@ static const struct {
     {"qwen2_moe", name_shared_expert},
     {"qwen3_5_moe_text", name_shared_expert},
     {"qwen3_next", name_qwen3_next},
+    {"starcoder2", name_starcoder2},
 };
 
 /* By which of the embedding's names the file has. A model that also sees pictures has its text part inside, and one for
  * embeddings alone, which needs no head, has nothing before names. */
 static void choose_prefix(ig_weight_names *n, const ig_safetensors *st) {
     static const char *const prefixes[] = {
-        "", "model.", "model.decoder.", "decoder.", "model.language_model.", "language_model.model.", "backbone."};
+        "",          "model.",   "model.decoder.", "decoder.", "model.language_model.", "language_model.model.",
+        "backbone.", "gpt_neox."};
     static const char inner_head[] = "language_model.lm_head.weight";
     char name[64];
     for (size_t i = 0; i < IG_COUNT(prefixes); i++) {

@@ -33,6 +33,7 @@ typedef enum code_order {
                     FP8, and for all of a matrix a divisor, weight_global_scale (modelopt: a factor, weight_scale_2) */
     OF_FACTOR,   /* that as a tensor of its own */
     OF_COLUMNS,  /* floats of experts as they are, ig_expert_order */
+    OF_HEADS,    /* floats of q, k and v, or their biases, are_heads_mixed */
 } code_order;
 
 typedef struct packed {
@@ -44,7 +45,7 @@ typedef struct packed {
     int64_t scale_row, scale_column; /* how far the next one is */
     float factor;                    /* OF_FACTOR */
     int n_mixed; /* rows of a matrix, of which every other one belongs to its second half; 0: they are in order */
-    int n_rows;  /* OF_COLUMNS: of a matrix */
+    int n_rows;  /* OF_COLUMNS: of a matrix; OF_HEADS: of a head */
     ig_tensor made;
 } packed;
 
@@ -218,6 +219,13 @@ static void write_turned(uint8_t *to, const packed *p, int row, int n, size_t ro
         for (size_t r = 0; r < (size_t)n; r++) memcpy(to + r * row_bytes + x * bytes, from + at[r], bytes);
 }
 
+/* Row y of q, then k, then v. */
+static void write_of_heads(uint8_t *to, const packed *p, int y, size_t row_bytes) {
+    int n_heads = p->n_out / (3 * p->n_rows), part = y / (n_heads * p->n_rows), head = y / p->n_rows % n_heads;
+    size_t from = (size_t)((3 * head + part) * p->n_rows + y % p->n_rows);
+    memcpy(to, (const uint8_t *)p->codes->data + from * row_bytes, row_bytes);
+}
+
 static void write_rows(void *arg, int task, int thread) {
     const packed *p = arg;
     const size_t row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)p->made.type), (size_t)p->n_in);
@@ -225,10 +233,11 @@ static void write_rows(void *arg, int task, int thread) {
     (void)thread;
     for (int row = task * TASK_ROWS, n; row < end; row += n) {
         uint8_t *to = (uint8_t *)(uintptr_t)p->made.data + (size_t)row * row_bytes;
-        n = p->order == OF_SIXTEENS || p->order == OF_FACTOR ? 1
-            : p->order == OF_COLUMNS                         ? ig_min_int(end - row, p->n_rows - row % p->n_rows)
-                                                             : ig_min_int(end - row, ROWS);
-        if (p->order == OF_COLUMNS)
+        bool is_single = p->order == OF_SIXTEENS || p->order == OF_FACTOR || p->order == OF_HEADS;
+        n = is_single ? 1 : ig_min_int(end - row, p->order == OF_COLUMNS ? p->n_rows - row % p->n_rows : ROWS);
+        if (p->order == OF_HEADS)
+            write_of_heads(to, p, row, row_bytes);
+        else if (p->order == OF_COLUMNS)
             write_turned(to, p, row, n, row_bytes);
         else if (p->order == OF_FACTOR)
             memcpy(to, &p->factor, sizeof p->factor);
@@ -511,6 +520,26 @@ static void find_turned(unpacker *u) {
     }
 }
 
+static void find_heads(unpacker *u) {
+    const ig_config *c = u->c;
+    const uint64_t n_out = 3 * (uint64_t)c->n_heads * (uint64_t)c->head_dim;
+    for (size_t i = 0; i < ig_safetensors_n_tensors(u->s) && !u->status; i++) {
+        const ig_tensor *t = ig_safetensors_tensor_at(u->s, i);
+        bool is_matrix = ig_name_ends_with(t->name, ".query_key_value.weight") && t->n_dims == 2,
+             is_bias = ig_name_ends_with(t->name, ".query_key_value.bias") && t->n_dims == 1;
+        if (!is_float(t) || !(is_matrix || is_bias) || t->dims[is_matrix] != n_out || t->dims[0] > INT_MAX) continue;
+        packed p = {.codes = t,
+                    .order = OF_HEADS,
+                    .n_in = is_bias ? 1 : (int)t->dims[0],
+                    .n_out = (int)n_out,
+                    .n_rows = c->head_dim,
+                    .made.type = t->type};
+        put(u, p, 0, "", 0);
+        if (is_bias && !u->status)
+            memcpy(u->all[u->n - 1].made.dims, t->dims, sizeof t->dims), u->all[u->n - 1].made.n_dims = 1;
+    }
+}
+
 static void find_all(unpacker *u) {
     static const struct {
         const char *end;
@@ -571,6 +600,7 @@ ig_status ig_weights_unpack(ig_safetensors *s, ig_device *d, const ig_config *c,
     else
         u.status = ig_fail_memory(err, "tensor list", n * sizeof *u.all);
     if (!u.status && c->expert_order) find_turned(&u);
+    if (!u.status && c->are_heads_mixed) find_heads(&u);
     if (!u.status && u.n) u.status = replace(&u, loading);
     for (size_t i = 0; i < u.n; i++) free((char *)(uintptr_t)u.all[i].made.name);
     free(u.all);

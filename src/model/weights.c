@@ -213,7 +213,10 @@ static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
     if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
     if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
-    return ig_name_ends_with(t->name, ".rotary_emb.inv_freq") || is_of_activations(t->name);
+    static const char *const masks[] = {".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"};
+    for (size_t i = 0; i < IG_COUNT(masks); i++)
+        if (ig_name_ends_with(t->name, masks[i])) return true;
+    return is_of_activations(t->name);
 }
 
 static void check_unused(ig_binder *b) {

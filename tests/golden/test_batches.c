@@ -187,6 +187,7 @@ int main(void) {
         ALONE("latents", "tests/golden/models/glm4-lite"),
         ALONE("chunks, queries that grow where they do not rotate", "tests/golden/models/llama4"),
         ALONE("shares of what experts read", "tests/golden/models/llama4-moe/model.gguf"),
+        ALONE("a norm for each of both parts", "tests/golden/models/gpt-neox"),
         ALONE("an indexer", "tests/golden/models/glm-dsa"),
         ALONE("an indexer of blocks", "tests/golden/models/minimax-m3"),
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),

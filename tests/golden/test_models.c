@@ -171,12 +171,13 @@ static void check_decode_bytes(const ig_model *model) {
             !strcmp(t.name, "per_layer_token_embd.weight"))
             tables += t.bytes;
         if (strstr(t.name, "embed_tokens.weight") || strstr(t.name, "embeddings.weight") ||
-            !strcmp(t.name, "token_embd.weight"))
+            strstr(t.name, "embed_in.weight") || !strcmp(t.name, "token_embd.weight"))
             embedding = t.bytes;
         if ((strstr(t.name, ".experts.") && !strstr(t.name, "_scale") && !strstr(t.name, "_bias")) ||
             strstr(t.name, "moe.input_linear") || strstr(t.name, "moe.output_linear") || strstr(t.name, "_exps.weight"))
             experts += t.bytes;
-        has_head |= strstr(t.name, "lm_head.weight") || !strcmp(t.name, "output.weight");
+        has_head |=
+            strstr(t.name, "lm_head.weight") || strstr(t.name, "embed_out.weight") || !strcmp(t.name, "output.weight");
     }
     assert_true(embedding > 0);
     assert_true((experts > 0) == (info.n_experts > 0));
@@ -346,6 +347,8 @@ int main(void) {
         MODEL("kimi-linear"),
         MODEL("llama4"),
         MODEL("llama4-moe"),
+        MODEL("gpt-neox"),
+        MODEL("starcoder2"),
         MODEL("granite"),
         MODEL("olmo3"),
         MODEL("phi3"),

@@ -138,6 +138,23 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     check_that(c, !memcmp(out, ref, (size_t)n * sizeof *out), "xielu n=%d: other than scalar", n);
 
     memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) {
+        double g = x[i], scale = sqrt(2 / acos(-1.0));
+        want[i] = g / 2 * (1 + tanh(scale * (g + 0.044715 * g * g * g)));
+    }
+    c->k->gelu(out, n);
+    compare(c, "gelu", out, want, n, 4e-6, 1e-6);
+    c->ref->gelu(memcpy(ref, x, (size_t)n * sizeof *x), n);
+    check_that(c, !memcmp(out, ref, (size_t)n * sizeof *out), "gelu n=%d: other than scalar", n);
+
+    memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) want[i] = 0.5 * (double)x[i] * erfc(-(double)x[i] / sqrt(2));
+    c->k->gelu_erf(out, n);
+    compare(c, "gelu_erf", out, want, n, 1e-6, 1e-6);
+    c->ref->gelu_erf(memcpy(ref, x, (size_t)n * sizeof *x), n);
+    check_that(c, !memcmp(out, ref, (size_t)n * sizeof *out), "gelu_erf n=%d: other than scalar", n);
+
+    memcpy(out, x, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) want[i] = tanh((double)x[i]);
     c->k->tanh(out, n);
     compare(c, "tanh", out, want, n, 0, 3e-7);
@@ -347,6 +364,12 @@ static void check_not_finite(check *c) {
             memcpy(y, x, (size_t)n * sizeof *y);
             c->k->gelu_mul(y, ones, n);
             check_that(c, !isfinite(y[at]), "gelu_mul n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->gelu(y, n);
+            check_that(c, !isfinite(y[at]), "gelu n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->gelu_erf(y, n);
+            check_that(c, !isfinite(y[at]), "gelu_erf n=%d: %g became %g", n, odd[j], y[at]);
             memcpy(y, x, (size_t)n * sizeof *y);
             c->k->swiglu_oai(y, ones, n);
             check_that(c, !isfinite(y[at]), "swiglu_oai n=%d: %g became %g", n, odd[j], y[at]);

@@ -172,6 +172,15 @@ static void reads_their_own(void **state) {
     assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 5e5 && !c.window[0] && c.window[1] == 8);
     c = from_json("{\"model_type\":\"smollm3\"," LLAMA ",\"no_rope_layers\":[0,1,1]}");
     assert_true(c.rope_set[0] == IG_ROPE_LEFT_OUT && c.rope_set[1] == IG_ROPE_MAIN && c.tied && c.rope_theta == 2e6);
+    c = from_json("{\"model_type\":\"gpt_neox\"," LLAMA ",\"rotary_pct\":0.5,\"rotary_emb_base\":5000}");
+    assert_true(c.norm_order == IG_NORMS_APART && c.norm == IG_NORM_LAYER && c.n_rot == 4 && c.rope_theta == 5000);
+    assert_true(c.activation == IG_GELU_ERF && c.is_qkv_fused && c.are_heads_mixed && c.norm_eps == 1e-5f && !c.tied);
+    c = from_json("{\"model_type\":\"gpt_neox\"," LLAMA
+                  ",\"use_parallel_residual\":false,\"hidden_act\":\"gelu_new\","
+                  "\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}");
+    assert_true(c.norm_order == IG_NORMS_BEFORE && c.activation == IG_GELU && c.n_rot == 2);
+    c = from_json("{\"model_type\":\"starcoder2\"," LLAMA ",\"norm_epsilon\":1e-6,\"sliding_window\":32}");
+    assert_true(c.activation == IG_GELU && c.n_kv_heads == 2 && c.window[2] == 32 && c.norm_eps == 1e-6f && c.tied);
 #define PHI3 "{\"model_type\":\"phi3\"," LLAMA ",\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":"
 #define FACTORS ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[2,3],\"short_factor\":[1,1.5]}}"
     c = from_json(PHI3 "128" FACTORS);

@@ -228,6 +228,22 @@ static void reads_gguf_of_llama4(void **state) {
     assert_true(from_tiny(&t).n_experts == 0);
 }
 
+/* Norms with biases, parts side by side. */
+static void reads_gguf_of_neox(void **state) {
+    (void)state;
+    tiny t = tiny_as("gptneox");
+    tiny_f32(&t, "gptneox.attention.layer_norm_epsilon", 1e-4f);
+    ig_config c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_APART && c.norm == IG_NORM_LAYER && c.activation == IG_GELU_ERF);
+    assert_true(c.norm_eps == 1e-4f && c.rope == IG_ROPE_HALF);
+    tiny_bool(&t, "gptneox.use_parallel_residual", false);
+    assert_true(from_tiny(&t).norm_order == IG_NORMS_BEFORE);
+    t = tiny_as("starcoder2");
+    tiny_f32(&t, "starcoder2.attention.layer_norm_epsilon", 1e-4f);
+    c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_BEFORE && c.activation == IG_GELU && c.norm == IG_NORM_LAYER);
+}
+
 /* The same of those that came later. */
 static void reads_gguf_of_others(void **state) {
     (void)state;
@@ -561,6 +577,7 @@ int main(void) {
         cmocka_unit_test(reads_gguf_of_their_own),
         cmocka_unit_test(reads_gguf_of_others),
         cmocka_unit_test(reads_gguf_of_llama4),
+        cmocka_unit_test(reads_gguf_of_neox),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -264,6 +264,10 @@ static __device__ __forceinline__ float activated(float gate, const float *up, s
     } else if constexpr (kind == IG_SWIGLU_OAI) {
         float g = fminf(gate, IG_OAI_LIMIT), u = fmaxf(fminf(up[i], IG_OAI_LIMIT), -IG_OAI_LIMIT);
         return g / (1.0f + expf(-IG_OAI_ALPHA * g)) * (u + 1) + (0 * gate + 0 * up[i]);
+    } else if constexpr (kind == IG_GELU) {
+        return gate / (1.0f + expf(-gate * (IG_GELU_1 + IG_GELU_3 * gate * gate)));
+    } else if constexpr (kind == IG_GELU_ERF) {
+        return 0.5f * gate * erfcf(-0.707106781f * gate);
     } else if constexpr (kind == IG_XIELU) {
         return gate > 0 ? (up[0] * gate + up[2]) * gate : up[1] * (expm1f(fminf(gate, up[3])) - gate) + up[2] * gate;
     } else if constexpr (kind == IG_TANH) {
@@ -395,6 +399,10 @@ static activations activations_of(ig_activation kind) {
             return activations{activate<IG_SWIGLU_OAI>, activate_to_codes<IG_SWIGLU_OAI>};
         case IG_RELU_SQUARED:
             return activations{activate<IG_RELU_SQUARED>, activate_to_codes<IG_RELU_SQUARED>};
+        case IG_GELU:
+            return activations{activate<IG_GELU>, activate_to_codes<IG_GELU>};
+        case IG_GELU_ERF:
+            return activations{activate<IG_GELU_ERF>, activate_to_codes<IG_GELU_ERF>};
         case IG_XIELU:
             return activations{activate<IG_XIELU>, activate_to_codes<IG_XIELU>};
         case IG_TANH:
