@@ -105,6 +105,9 @@ static int check_record(checker *c, int fd, const ig_prefix_row *row, const ig_p
     return ig_prefix_judge_payload(c->s, fd, row, e, &hash, &r, damage);
 }
 
+/* What could not be opened or read. */
+static const char *reason_of(int e) { return e == EINVAL ? "it is no regular file" : strerror(e); }
+
 /* True: stop. */
 static bool report(checker *c, ig_prefix_item *item, const char *damage) {
     c->out->n_damaged++;
@@ -122,7 +125,7 @@ static bool check_piece(checker *c, const ig_prefix_row *row, ig_prefix_item *it
     if (e == ENOENT) return false;
     c->out->n_pieces++;
     c->out->bytes += row->bytes;
-    if (e) damage = strerror(e);
+    if (e) damage = reason_of(e);
     if (!damage) return false;
     ig_prefix_enter(c->s);
     ig_prefix_index_do(&c->s->index, IG_Q_FORGET, "ii", (int64_t)row->file, (int64_t)row->offset);
@@ -199,7 +202,7 @@ static bool check_file(checker *c, const char *name, uint64_t file) {
     if (is_known) return false;
     snprintf(item.file, sizeof item.file, "%s", name);
     item.bytes = (uint64_t)st.st_size;
-    return report(c, &item, e ? strerror(e) : "it holds something that is no piece");
+    return report(c, &item, e ? reason_of(e) : "it holds something that is no piece");
 }
 
 uint64_t ig_prefix_count_unread(const ig_prefix_store *s) {
