@@ -288,8 +288,8 @@ static const char *find_conflict(const ig_cli_options *o) {
         if (o->weights_vram) return "--weights-vram is for a GPU: leave it out, or give --device cuda";
     }
     if (o->verb->bit & IG_VERB_SERVE) {
-        bool is_of_many = ig_cli_is_given(o, &o->models_dir) || ig_cli_is_given(o, &o->models_max) ||
-                          ig_cli_is_given(o, &o->sleep_idle);
+        bool is_of_many =
+            ig_cli_is_given(o, &o->models_dir) || ig_cli_is_given(o, &o->models_max) || o->sleep_idle >= 0;
         if (o->model && is_of_many)
             return "--models-dir, --models-max and --sleep-idle-seconds are for a server of several models: with -m it "
                    "has one, which stays in memory";

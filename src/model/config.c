@@ -110,8 +110,10 @@ static ig_status check_local_heads(const ig_config *c, const ig_config_names *na
     return IG_OK;
 }
 
-/* Of experts that are chosen from the best groups. */
-static ig_status check_groups(const ig_config *c, const ig_config_names *names, ig_error *err) {
+/* Of experts, and of those that are chosen from the best groups. */
+static ig_status check_experts(const ig_config *c, const ig_config_names *names, ig_error *err) {
+    if (c->n_experts && ig_config_expert_layers(c) == 0)
+        return ig_fail(err, IG_E_FORMAT, "%s: there are %d experts, and no layer has any", names->path, c->n_experts);
     if (c->n_expert_groups < 2) return IG_OK;
     if (c->n_experts % c->n_expert_groups || c->n_groups_used < 1 ||
         c->n_experts_used > c->n_experts / c->n_expert_groups * c->n_groups_used)
@@ -194,7 +196,7 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (!s) s = check_recurrence(c, names, err);
     if (!s) s = number_layers(c, names, err);
     if (!s) s = check_local_heads(c, names, err);
-    if (!s) s = check_groups(c, names, err);
+    if (!s) s = check_experts(c, names, err);
     if (!s && c->latent.kv_rank) s = check_latent(c, names, err);
     if (!s && c->index.dim) s = check_index(c, names, err);
     if (s) return s;

@@ -55,6 +55,7 @@ void ig_gguf_read_llama4(ig_section *r, ig_config *c) {
     int chunk = is_stated ? ig_section_count(r, "attention.sliding_window", IG_MAX_CTX) : IG_LLAMA4_CHUNK;
     c->expert_step = ig_section_count(r, "interleave_moe_layer_step", IG_MAX_LAYERS);
     if (c->expert_step) ig_section_read_experts(r, c);
+    if (!c->n_experts) c->expert_step = 0;
     if (c->n_experts) {
         c->d_ff_plain = c->d_ff;
         c->d_ff = c->d_ff_shared = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);

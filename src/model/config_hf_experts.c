@@ -287,9 +287,10 @@ void ig_hf_read_llama4(ig_hf_reader *r, ig_config *c) {
     const json_t *layers = ig_hf_get(r->root, "moe_layers"), *growth = ig_hf_get(r->root, "attn_temperature_tuning"),
                  *experts = ig_hf_get(r->root, "num_local_experts");
     bool has_none = (layers && json_array_size(layers) == 0) || (experts && json_number_value(experts) == 0);
+    if (layers && !json_is_array(layers)) ig_hf_fail_kind(r, "moe_layers", "a list of layers");
     c->norm_eps = 1e-5f;
-    c->n_kv_heads = 8;
-    c->head_dim = 128;
+    if (!json_is_null(json_object_get(r->root, "num_key_value_heads"))) c->n_kv_heads = 8; /* null: as many as heads */
+    if (!json_is_null(json_object_get(r->root, "head_dim"))) c->head_dim = 128; /* and what is left of each */
     c->rope_theta = 500000;
     ig_hf_read_llama(r, c);
     c->d_ff = ig_hf_int(r, r->root, "intermediate_size_mlp", IG_MAX_WIDTH, 16384);

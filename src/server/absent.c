@@ -95,7 +95,7 @@ static const absent_field absent[] = {
 /* Those that would change little or nothing: their type is checked, and what asks for something is logged once. */
 static const struct {
     const char *name;
-    json_type type;  /* JSON_TRUE: true or false */
+    json_type type;  /* JSON_TRUE: true or false; JSON_NULL: any */
     bool is_of_note; /* it asks for something, if it is not false, empty or below 0 */
 } idle[] = {
     {"user", JSON_STRING, false},
@@ -112,7 +112,7 @@ static const struct {
     {"timings_per_token", JSON_TRUE, true},
     {"return_progress", JSON_TRUE, true},
     {"guided_decoding_backend", JSON_STRING, false},
-    {"samplers", JSON_ARRAY, true},
+    {"samplers", JSON_NULL, true},
     {"response_fields", JSON_ARRAY, true},
     {"min_keep", JSON_INTEGER, false},
     {"n_keep", JSON_INTEGER, false},
@@ -169,10 +169,13 @@ static bool refuse_field(ig_call *c, const char *where, const char *name, const 
 static bool check_other(ig_call *c, const char *where, const char *name, const json_t *value) {
     for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
         if (strcmp(idle[i].name, name) != 0) continue;
-        bool is_false = json_is_false(value) && idle[i].type == JSON_TRUE;
-        if (json_typeof(value) != idle[i].type && !is_false) return refuse_field(c, where, name, "is of a wrong type");
-        bool asks =
-            json_is_integer(value) ? json_integer_value(value) >= 0 : json_array_size(value) || json_is_true(value);
+        int64_t whole = 0;
+        bool is_fit = idle[i].type == JSON_NULL || json_typeof(value) == idle[i].type ||
+                      (idle[i].type == JSON_TRUE && json_is_false(value)) ||
+                      (idle[i].type == JSON_INTEGER && ig_json_whole(value, &whole));
+        if (!is_fit) return refuse_field(c, where, name, "is of a wrong type");
+        bool asks = json_is_number(value) ? json_number_value(value) >= 0
+                                          : json_array_size(value) || json_string_length(value) || json_is_true(value);
         if (idle[i].is_of_note && asks) note(c->server, name, "changes nothing here");
         return true;
     }

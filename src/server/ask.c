@@ -171,6 +171,9 @@ static bool add_pair(ig_exchange *x, const char *name, const json_t *pair) {
                                         BIASES_MAX, &all, &are_more);
     for (size_t i = 0; ok && i < all.n; i++) ok = add_bias(x, name, all.v[i], value, true);
     free(all.v);
+    if (ok && are_more)
+        return ig_refuse(x->call, 400, "logit_bias", "logit_bias: %s has more than %d tokens", name, BIASES_MAX);
+    if (ok && !all.n) return ig_refuse(x->call, 400, "logit_bias", "logit_bias: %s has no tokens", name);
     return ok;
 }
 
@@ -328,8 +331,8 @@ static bool read_cache(ig_exchange *x) {
     bool takes_earlier = true;
     x->ask.cache = k;
     if (!ig_field_bool(x->call, x->body, "cache_prompt", &takes_earlier)) return false;
-    if (!takes_earlier) k->salt = x->id; /* which nobody shares */
-    if (takes_earlier && !ig_field_text(x->call, x->body, "cache_salt", &k->salt)) return false;
+    k->no_share |= !takes_earlier;
+    if (!ig_field_text(x->call, x->body, "cache_salt", &k->salt)) return false;
     if (k->salt && strlen(k->salt) > SALT_BYTES_MAX)
         return ig_refuse(x->call, 400, "cache_salt", "cache_salt has at most %d bytes", SALT_BYTES_MAX);
     if (!own) return true;

@@ -268,6 +268,7 @@ static void on_token(void *user, const ig_request_token *t) {
     k->tokens = to;
     if (!k->has_failed) {
         ig_token_record *r = &k->tokens[k->n_tokens++];
+        k->n_prompt_scores += t->is_prompt;
         r->token = t->token;
         r->is_end = t->is_end;
         r->n_top = t->n_top;
@@ -276,23 +277,17 @@ static void on_token(void *user, const ig_request_token *t) {
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Scores of tokens that are of nothing but the stop string, which the answer lacks: from the last one back, until they
- * have it. What a stream has told of stays. */
+/* Scores of tokens that begin where the text has ended, as those of a stop string. What a stream has told of stays. */
 static void drop_stop(ig_choice *k) {
     const ig_exchange *x = k->exchange;
-    const char *stop = x->stops[k->result.stop];
-    char tail[2 * IG_SERVER_STOP_MAX + IG_TOKEN_BYTES_MAX];
-    size_t at = sizeof tail, n = k->n_tokens;
-    const char *found = NULL;
-    while (!found && n > k->n_tokens_sent) {
-        char text[IG_TOKEN_BYTES_MAX];
-        size_t n_text = ig_token_bytes(x->call->server, k->tokens[n - 1].token.id, text);
-        if (n_text > at) return;
-        memcpy(tail + (at -= n_text), text, n_text);
-        found = memmem(tail + at, sizeof tail - at, stop, strlen(stop));
-        n -= !found || found == tail + at;
+    size_t left = k->n_text - k->n_echo, n = k->n_prompt_scores;
+    for (; n < k->n_tokens && left > 0; n++) {
+        int32_t id = k->tokens[n].token.id; /* twice, as ig_token_bytes() has it */
+        size_t twice =
+            ig_detokenize(x->call->server->o->model, (const int32_t[]){id, id}, 2, x->shows_special, NULL, 0);
+        left -= (twice + 1) / 2 < left ? (twice + 1) / 2 : left;
     }
-    if (found || k->n_tokens_sent) k->n_tokens = n;
+    if (n < k->n_tokens) k->n_tokens = n > k->n_tokens_sent ? n : k->n_tokens_sent;
 }
 
 static void on_end(void *user, const ig_request_result *result) {

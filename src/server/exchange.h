@@ -99,7 +99,7 @@ typedef struct ig_choice {
     ig_part_reader reader;
     size_t n_echo; /* the prompt's */
     ig_token_record *tokens;
-    size_t n_tokens, cap_tokens, n_tokens_sent;
+    size_t n_tokens, cap_tokens, n_tokens_sent, n_prompt_scores;
     int32_t *ids; /* of the answer's tokens, the last one too that ends it, if they are to be returned */
     size_t n_ids, cap_ids, n_ids_sent;
     size_t n_characters; /* of the tokens sent, for text_offset */

@@ -99,13 +99,26 @@ def test_nothing_is_taken_of_earlier_prompts(server):
     assert server.ask(TEXT, {**ask, "cache_prompt": False})[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
+def test_what_is_not_taken_of_earlier_prompts_is_not_kept(program, served, tmp_path):
+    """A store has no more of such requests, either."""
+    with Server(program, served, "-c", 2048, "--kv-store", tmp_path / "kv") as s:
+        ask = {"prompt": words(300, 19), "n_predict": 2}
+        for i in range(3):
+            assert s.ask(PATH, {**ask, "cache_prompt": False})[1]["timings"]["cache_n"] == 0
+        several = s.ask(PATH, {**ask, "prompt": [ask["prompt"]] * 3, "cache_prompt": False})[1]
+        assert [r["timings"]["cache_n"] for r in several] == [0, 0, 0]
+        assert s.ask(PATH, ask)[1]["timings"]["cache_n"] == 0
+        assert s.ask(PATH, ask)[1]["timings"]["cache_n"] > 0
+    assert len(program("kv", "ls", tmp_path / "kv")[1].splitlines()) <= 3
+
+
 def test_biases_of_texts(server):
     """A pair of llama-server's list may have a text, whose tokens all are meant."""
     ids = server.ask("/tokenize", {"content": "xyz", "add_special": False})[1]["tokens"]
     ask = {"prompt": "a", "n_predict": 6, "temperature": 0, "ignore_eos": True, "return_tokens": True}
     for bias in ([["xyz", 100]], [[t, 100] for t in ids]):
         assert set(server.ask(PATH, {**ask, "logit_bias": bias})[1]["tokens"]) <= set(ids)
-    for bias in ([["xyz", 101]], [[[], 1]], [["x"]]):
+    for bias in ([["xyz", 101]], [[[], 1]], [["x"]], [["", 1]], [["a " * 2000, 1]]):
         status, reply, _ = server.ask(PATH, {**ask, "logit_bias": bias})
         assert status == 400 and "item 0" in reply["error"]["message"]
 
@@ -122,6 +135,24 @@ def test_samples_as_run_does(program, served):
         assert replies[0] == replies[1]
     with Server(program, served, "-c", 512, "--temp", 0) as s:  # what flags say holds there, too
         assert len({s.ask(PATH, {**ask, "seed": i})[1]["content"] for i in range(3)}) == 1
+
+
+def test_a_stop_string_that_overlaps_itself(server):
+    """The text ends at its first place."""
+    ids = server.ask("/tokenize", {"content": "--", "add_special": False})[1]["tokens"]
+    bias = {"logit_bias": {str(i): 100 for i in set(ids)}, "temperature": 0, "n_predict": 12, "n_probs": 1}
+    for n in (2, 3):
+        reply = server.ask(PATH, {"prompt": "a", **bias, "stop": ["-" * n]})[1]
+        assert reply["stop_type"] == "word" and reply["content"] == "" and not reply.get("completion_probabilities")
+    echoed = server.ask(TEXT, {"prompt": "ab cd", **bias, "n_probs": 0, "max_tokens": 8, "echo": True, "logprobs": 0, "stop": "--"})[1]["choices"][0]
+    n = len(server.ask("/tokenize", {"content": "ab cd", "add_special": True})[1]["tokens"])
+    assert echoed["text"] == "ab cd" and len(echoed["logprobs"]["tokens"]) == n
+
+
+def test_fields_that_change_nothing(server):
+    want = server.ask(PATH, {"prompt": "a", "n_predict": 3, "temperature": 0})[1]["content"]
+    for field in ({"samplers": "kp"}, {"samplers": ["top_k"]}, {"id_slot": -1.0}, {"min_keep": 1}, {"response_fields": ["content"]}):
+        assert server.ask(PATH, {"prompt": "a", "n_predict": 3, "temperature": 0, **field})[1]["content"] == want
 
 
 def test_seeds_below_0(server):

@@ -69,8 +69,13 @@ static void reads_experts(void **state) {
     assert_true(c.n_experts == 4 && c.n_experts_used == 1 && c.expert_step == 2 && ig_config_expert_layers(&c) == 1);
     assert_true(c.d_ff == 96 && c.d_ff_plain == 16384 && c.d_ff_shared == 96 && c.are_inputs_shared);
     assert_true(c.expert_order == IG_EXPERTS_BY_COLUMNS && c.routing == IG_ROUTING_SIGMOID_LAST);
+    c = from_json("{\"model_type\":\"llama4_text\"," LLAMA
+                  ",\"moe_layers\":[],\"head_dim\":null,\"num_key_value_heads\":null}");
+    assert_true(c.head_dim == 8 && c.n_kv_heads == 6);
     static const char *const refused[][2] = {
         {LLAMA4 ",\"num_local_experts\":4,\"moe_layers\":[0,2]}", "moe_layers"},
+        {LLAMA4 ",\"num_local_experts\":4,\"moe_layers\":\"all\"}", "moe_layers"},
+        {LLAMA4 ",\"num_local_experts\":4,\"interleave_moe_layer_step\":99}", "no layer has any"},
         {LLAMA4 ",\"moe_layers\":[],\"layer_types\":[\"chunked_attention\",\"sliding_attention\","
                 "\"full_attention\"]}",
          "layer_types"},

@@ -224,8 +224,14 @@ static void reads_gguf_of_llama4(void **state) {
     tiny_u32(&t, "llama4.attention.sliding_window", 0);
     c = from_tiny(&t);
     assert_true(!c.window[0] && c.rope_set[3] == IG_ROPE_MAIN && c.query_growth == 0 && !c.has_chunks);
+    tiny_u32(&t, "llama4.interleave_moe_layer_step", 99);
+    refuses_tiny(&t, "no layer has any");
     tiny_u32(&t, "llama4.interleave_moe_layer_step", 0);
     assert_true(from_tiny(&t).n_experts == 0);
+    tiny_u32(&t, "llama4.interleave_moe_layer_step", 2);
+    tiny_u32(&t, "llama4.expert_count", 0);
+    c = from_tiny(&t);
+    assert_true(c.n_experts == 0 && !ig_config_is_plain(&c, 0) && c.d_ff == TINY_FF);
 }
 
 /* Norms with biases, parts side by side. */
