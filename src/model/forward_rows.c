@@ -22,7 +22,7 @@ static void rotate_row(void *arg, int number, int thread) {
     int set = is_grown ? IG_ROPE_MAIN : rotation, half = ig_config_n_rot(c, rotation) / 2,
         n_turning = is_grown && c->grows_unrotated ? 0 : ig_config_n_rot(c, set) / 2;
     float *cs = f->b->cs.host + rotation_at(f, rotation, row);
-    double steps = floor((position + c->grows_unrotated) / c->growth_length);
+    double steps = is_grown ? floor((position + c->grows_unrotated) / c->growth_length) : 0;
     double growth = is_grown ? 1 + c->query_growth * log(1 + steps) : 1;
     double gain = set == IG_ROPE_MAIN ? c->rope_gain * growth : 1;
     (void)thread;

@@ -14,7 +14,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { STOPS_MAX = 64, BIASES_MAX = 1024, N_MAX = 16, SALT_BYTES_MAX = 1024 };
+enum { STOPS_MAX = 64, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16, SALT_BYTES_MAX = 1024 };
 
 static const char *const known_by_all[] = {"model",
                                            "stream",
@@ -209,8 +209,8 @@ static bool read_bias(ig_exchange *x) {
 static bool add_stop(ig_exchange *x, const json_t *text) {
     size_t n = json_string_length(text);
     if (!json_is_string(text)) return ig_refuse(x->call, 400, "stop", "stop: all of the list must be strings");
-    if (n > IG_SERVER_STOP_MAX)
-        return ig_refuse(x->call, 400, "stop", "stop: a stop string has at most %d bytes", IG_SERVER_STOP_MAX);
+    if (n > STOP_BYTES_MAX)
+        return ig_refuse(x->call, 400, "stop", "stop: a stop string has at most %d bytes", STOP_BYTES_MAX);
     if (n) x->stops[x->ask.generate.n_stops++] = json_string_value(text);
     return true;
 }

@@ -14,8 +14,7 @@
 enum {
     IG_SERVER_PING_SECONDS = 15, /* a stream is never silent for longer */
     IG_SERVER_UNSENT_MAX = 1 << 20,
-    IG_SERVER_CHOICES_MAX = 128, /* n times prompts */
-    IG_SERVER_STOP_MAX = 256     /* bytes of a stop string */
+    IG_SERVER_CHOICES_MAX = 128 /* n times prompts */
 };
 
 /* ---- prompts of conversations (conversation.c) ----------------------------------------------- */
