@@ -89,7 +89,7 @@ static void check_body(ig_call *c) {
     ok = ok && (!x->api->is_chat || ig_exchange_constrain(x));
     expect(ok == !c->refusal.status);
     if (ok) {
-        expect(x->n >= 1 && x->n <= 16 && x->ask.generate.n_stops <= 16 && x->n_top <= IG_REQUEST_TOP_MAX);
+        expect(x->n >= 1 && x->n <= 16 && x->ask.generate.n_stops <= 64 && x->n_top <= IG_REQUEST_TOP_MAX);
         expect(!x->tools.must_call || (x->tools.list && x->grammar));
         expect(x->model_name && fabsf(x->adapter_scales[0]) <= IG_ADAPTER_SCALE_MAX &&
                fabsf(x->adapter_scales[1]) <= IG_ADAPTER_SCALE_MAX);

@@ -273,7 +273,7 @@ def test_tokenize(program, model):
     assert len(program("tokenize", "-m", model, stdin=text)[1].splitlines()) == len(ids)
     for bad, message in (("1 x", "is not a token id"), ("-1", "is not between"), ("1 99999999999", "is not between")):
         status, out, err = program("tokenize", "-m", model, "--decode", "-p", bad)
-        assert status == 1 and out == b"" and message in one_line(err)
+        assert status == 2 and out == b"" and message in one_line(err)
 
 
 def test_perplexity(program, model, tmp_path):

@@ -20,10 +20,8 @@ static void one_writes_others_read(void **state) {
     second = r;
     rig_open(&second);
     const char *why = ig_prefix_store_why_read_only(second.store);
-    char pid[32];
-    snprintf(pid, sizeof pid, "(pid %d)", (int)getpid());
     assert_non_null(why);
-    assert_non_null(strstr(why, pid));
+    assert_non_null(strstr(why, "another cache of this process"));
     RIG_OK(&r, rig_read(&second, 1, 1));
     assert_int_equal(rig_put(&second, 1, 2), IG_E_UNSUPPORTED);
     assert_string_equal(second.err.text, why);

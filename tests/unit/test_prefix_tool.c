@@ -416,7 +416,7 @@ static void beside_a_writer(void **state) {
     fill(&r);
     rig_open(&r);
     assert_int_equal(ig_stored_open(&s, r.dir.path, true, &r.err), IG_E_UNSUPPORTED);
-    assert_non_null(strstr(r.err.text, "another process"));
+    assert_non_null(strstr(r.err.text, "another cache of this process"));
     assert_null(s);
     assert_int_equal(list(&r).n, 5);
     s = open_stored(&r, false);
