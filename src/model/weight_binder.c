@@ -239,6 +239,10 @@ static int count_parts(ig_binder *b, const char *name, int n, int n_out, int n_i
         ig_adapter_pair pair;
         b->status = ig_adapter_find(&pair, &b->adapters->files[i], name, n, n_out, n_in, b->err);
         if (b->status || !pair.a) continue;
+        if (b->c->are_heads_mixed && strstr(name, ".query_key_value."))
+            b->status = ig_fail(b->err, IG_E_UNSUPPORTED,
+                                "%s: adapters of '%s', whose rows are of q, k and v in turns, are not supported",
+                                b->path, name);
         sum += (int)pair.a->dims[1];
         n_parts++;
         if (sum > IG_MAX_ADAPTER_RANK)

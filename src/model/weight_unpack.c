@@ -527,7 +527,13 @@ static void find_heads(unpacker *u) {
         const ig_tensor *t = ig_safetensors_tensor_at(u->s, i);
         bool is_matrix = ig_name_ends_with(t->name, ".query_key_value.weight") && t->n_dims == 2,
              is_bias = ig_name_ends_with(t->name, ".query_key_value.bias") && t->n_dims == 1;
-        if (!is_float(t) || !(is_matrix || is_bias) || t->dims[is_matrix] != n_out || t->dims[0] > INT_MAX) continue;
+        if (!strstr(t->name, ".query_key_value.")) continue;
+        /* What is packed, or has scales of rows, would lie in turns still. */
+        if (u->is_gone[i] || !is_float(t) || !(is_matrix || is_bias) || t->dims[is_matrix] != n_out ||
+            t->dims[0] > INT_MAX) {
+            fail_at(u, t, "is not of floats, in rows of q, k and v in turns");
+            return;
+        }
         packed p = {.codes = t,
                     .order = OF_HEADS,
                     .n_in = is_bias ? 1 : (int)t->dims[0],

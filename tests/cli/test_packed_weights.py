@@ -63,3 +63,13 @@ def test_copied_gives_the_same(program, tmp_path):
         code, _, err = program("logits", "-m", folder, "--tokens", TOKENS, "-o", tmp_path / name, *options)
         assert code == 0, err
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+
+
+def test_rows_in_turns(program, tmp_path):
+    """Rows of q, k and v that lie head by head are put in order as floats, or else refused."""
+    shutil.copytree(os.path.join(TINY_MODELS, "gpt-neox"), tmp_path / "m")
+    path = tmp_path / "m/model.safetensors"
+    data = path.read_bytes()
+    for old, new in ((b"query_key_value.bias", b"query_key_value.bins"), (b"query_key_value.weight", b"query_key_value.scales")):
+        path.write_bytes(data.replace(old, new, 1))
+        assert "is not of floats, in rows of q, k and v in turns" in refusal(program, tmp_path / "m")
