@@ -23,7 +23,7 @@ decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501
 10700, glm4-lite of 2314). So do those with recurrences, whose norms enlarge what was rounded (qwen3.5, granite4-h,
 nemotron-h, lfm2 and lfm2-moe are of 1600, qwen3.5-moe of 1500, qwen3-next of 1300, qwen3-next-folder of 1330, nemotron-h-moe and nemotron-h-latent of 1900)
 and models with indexers, whose tokens choose entries (deepseek32 is of 1102, glm-dsa of 1037, minimax-m3 of 1045).
-cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200.
+cohere2-moe and exaone-moe are of 1100, mistral4 of 1300, lfm3 of 1200, falcon-h1 of 1600.
 """
 import json, os, re, shutil, sys
 import gguf
@@ -49,7 +49,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           MiniMaxM2Config, MiniMaxM2ForCausalLM, Mistral3Config, Mistral3ForConditionalGeneration,
                           SeedOssConfig, SeedOssForCausalLM, GlmConfig, GlmForCausalLM,
                           Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM,
-                          Lfm2Config, Lfm2ForCausalLM, Lfm2MoeConfig, Lfm2MoeForCausalLM,
+                          FalconH1Config, FalconH1ForCausalLM, Lfm2Config, Lfm2ForCausalLM, Lfm2MoeConfig, Lfm2MoeForCausalLM,
                           NemotronHConfig, NemotronHForCausalLM, GraniteMoeHybridConfig,
                           GraniteMoeHybridForCausalLM, GraniteSWAConfig, GraniteSWAForCausalLM,
                           HYV3Config, HYV3ForCausalLM, MellumConfig, MellumForCausalLM,
@@ -316,6 +316,20 @@ def build(name):
                                      mamba_n_heads=6, mamba_d_head=32, mamba_n_groups=2, mamba_d_state=16,
                                      tie_word_embeddings=True)
         model = GraniteMoeHybridForCausalLM(cfg)
+        for part, x in model.named_parameters():  # the class begins with the same numbers in all heads
+            if part.endswith((".D", ".dt_bias", "conv1d.bias")):
+                torch.nn.init.normal_(x, std=0.5)
+        return model, torch.bfloat16
+    if name.startswith("falcon-h1"):  # attention and Mamba 2 side by side, with a factor for every product
+        cfg = FalconH1Config(**common, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+                             num_key_value_heads=2, head_dim=32, max_position_embeddings=256, rope_theta=100000.0,
+                             mamba_d_ssm=96, mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=32,
+                             mamba_rms_norm=name.endswith("normed"), mamba_norm_before_gate=False,
+                             embedding_multiplier=1.5, lm_head_multiplier=0.75, key_multiplier=0.4,
+                             attention_in_multiplier=0.9, attention_out_multiplier=0.7, ssm_in_multiplier=1.2,
+                             ssm_out_multiplier=0.6, ssm_multipliers=[0.8, 1.1, 0.7, 1.3, 0.9],
+                             mlp_multipliers=[0.9, 0.5])
+        model = FalconH1ForCausalLM(cfg)
         for part, x in model.named_parameters():  # the class begins with the same numbers in all heads
             if part.endswith((".D", ".dt_bias", "conv1d.bias")):
                 torch.nn.init.normal_(x, std=0.5)
@@ -1005,7 +1019,7 @@ def main(out, first_seed=1000, only=()):
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
              *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder", "deepseek32", "glm-dsa",
-             "minimax-m3", "kimi-linear", "llama4", "llama4-moe", "gpt-neox", "starcoder2"]
+             "minimax-m3", "kimi-linear", "llama4", "llama4-moe", "gpt-neox", "starcoder2", "falcon-h1"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

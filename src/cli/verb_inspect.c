@@ -71,8 +71,8 @@ static void print_model(const ig_model_info *m) {
     printf("\nArchitecture  %s, %d layers, %d heads (%d KV), head dimension %d, width %d, FFN %d\n", m->architecture,
            m->n_layers, m->n_heads, m->n_kv_heads, m->head_dim, m->d_model, m->d_ff);
     if (m->state_bytes)
-        printf("Attention     in %d layers; the others carry a state, %s of each sequence\n", m->n_attention_layers,
-               ig_cli_size(state, m->state_bytes));
+        printf("Attention     in %d layers; %s carry a state, %s of each sequence\n", m->n_attention_layers,
+               m->n_attention_layers < m->n_layers ? "the others" : "all", ig_cli_size(state, m->state_bytes));
     if (m->n_sharing_layers)
         printf("Attention     %d layers have keys and values; the last %d read those of others\n",
                m->n_attention_layers, m->n_sharing_layers);

@@ -51,12 +51,12 @@ static void derive_scales(ig_config *c) {
 static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig_error *err) {
     const ig_recurrence_shape *s = &c->recurrence;
     for (int l = 0; l < c->n_layers; l++) {
-        c->n_recurrent += c->is_recurrent[l];
+        c->n_recurrent += c->is_recurrent[l] || c->is_state_beside;
         if (c->is_recurrent[l] && c->window[l])
             return ig_fail(err, IG_E_UNSUPPORTED, "%s: layer %d has a window and does not attend", names->path, l);
     }
     if (!c->n_recurrent) return IG_OK;
-    if (c->n_recurrent == c->n_layers)
+    if (!ig_config_attention_layers(c))
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: no layer attends, so that there are no keys and values",
                        names->path);
     if (!s->n_taps)

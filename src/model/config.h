@@ -64,6 +64,14 @@ typedef struct ig_latent_shape {
     int key_dim, value_dim; /* of a head: of the key what is made of the latent */
 } ig_latent_shape;
 
+/* What products of a layer's matrices are multiplied by (Falcon-H1). */
+typedef struct ig_multipliers {
+    double attn_in, key, attn_out; /* of q, k and v; of k as well; of o */
+    double gate, down;             /* of feed-forward parts */
+    double state_in, state_out;    /* of all that a state is made with, and of what it gives */
+    double state_part[5];          /* of z, values, keys, queries and decays as well */
+} ig_multipliers;
+
 typedef struct ig_config {
     char architecture[64]; /* "llama", "qwen3", ... as the file has it */
     char name[128];
@@ -164,8 +172,13 @@ typedef struct ig_config {
     /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4, LFM2); the others are numbered by themselves
      * where keys and values are concerned. */
     bool is_recurrent[IG_MAX_LAYERS];
-    int n_recurrent;
+    bool is_state_beside; /* all attend, and carry a state beside that (Falcon-H1) */
+    int n_recurrent;      /* layers with a state */
     ig_recurrence_shape recurrence;
+    bool has_no_state_norm; /* of what Mamba 2 reads from a state */
+    /* Stated by directories; GGUF files' matrices have them in them. */
+    bool has_multipliers;
+    ig_multipliers multipliers;
     int low_rank, n_adapters; /* of adapters (ig_weights), of which the file knows nothing; 0: there are none */
     bool tied;                /* the output matrix is the embedding, as the file states it */
     bool final_norm;          /* a norm precedes the output matrix */
@@ -174,7 +187,7 @@ typedef struct ig_config {
 
 /* Layers that have keys and values of their own. */
 static inline int ig_config_attention_layers(const ig_config *c) {
-    return c->n_layers - c->n_recurrent - c->n_layers_sharing;
+    return c->n_layers - (c->is_state_beside ? 0 : c->n_recurrent) - c->n_layers_sharing;
 }
 
 /* Layers that convolve values with the last ones, d_model of them. */

@@ -305,6 +305,14 @@ static void read_qwen3next(ig_section *r, ig_config *c) {
     c->recurrence.has_gate_pairs = true;
 }
 
+/* Each layer has attention and Mamba 2, of the same input. */
+static void read_falcon_h1(ig_section *r, ig_config *c) {
+    ig_gguf_read_no_window(r, c);
+    read_state(r, c, IG_MAMBA_2);
+    c->is_state_beside = true;
+    c->has_no_state_norm = !ig_gguf_tensor(r->g, "blk.0.ssm_norm.weight");
+}
+
 /* Nemotron-H. Parts of layers are numbered one by one: those that attend have heads of keys and values, feed-forward
  * parts a width, and recurrences neither. */
 static void read_nemotron_h(ig_section *r, ig_config *c) {
@@ -438,6 +446,7 @@ static const ig_gguf_family families[] = {
      IG_ROPE_HALF,
      ig_gguf_read_exaone_moe,
      {LATER_EXPERT_KEYS, "attention.sliding_window_pattern", "expert_shared_feed_forward_length"}},
+    {"falcon-h1", IG_ROPE_HALF, read_falcon_h1, {STATE_KEYS}},
     {"gemma", IG_ROPE_HALF, read_gemma, {NULL}},
     {"gemma2",
      IG_ROPE_HALF,

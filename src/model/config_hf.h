@@ -125,6 +125,7 @@ extern const ig_config ig_hf_gemma4_sizes;
 void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c);
 
 /* Families whose layers do not all attend: config_hf_hybrid.c. */
+void ig_hf_read_falcon_h1(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_lfm2(ig_hf_reader *r, ig_config *c);
 void ig_hf_read_lfm2_moe(ig_hf_reader *r, ig_config *c);

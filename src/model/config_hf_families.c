@@ -477,6 +477,7 @@ static const ig_hf_family families[] = {
     {"ernie4_5_moe", ig_hf_read_ernie4_5_moe, {NULL}, NULL},
     {"exaone4", read_exaone4, {NULL}, NULL},
     {"exaone_moe", ig_hf_read_exaone_moe, {"num_experts", "num_local_experts"}, NULL},
+    {"falcon_h1", ig_hf_read_falcon_h1, {"embedding_multiplier"}, NULL},
     {"gemma", read_gemma, {NULL}, NULL},
     {"gemma2", read_gemma2, {"attn_logit_softcapping", "final_logit_softcapping"}, NULL},
     {"gemma3_text", read_gemma3, {NULL}, &gemma3_sizes},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Families of which some layers do not attend, with the defaults of the published model classes.
+ * Families of which some layers do not attend, or carry a state beside, with the defaults of the published model
+ * classes.
  */
 #include <float.h>
 #include <math.h>
@@ -161,9 +162,9 @@ static void refuse_step_limits(ig_hf_reader *r) {
         ig_hf_refuse(r, "time_step_limit", "other than 0 and infinity");
 }
 
-static void read_granite_mamba(ig_hf_reader *r, ig_config *c) {
-    int n_heads = ig_hf_int(r, r->root, "mamba_n_heads", IG_MAX_HEADS, 128),
-        width = ig_hf_int(r, r->root, "mamba_expand", IG_MAX_WIDTH / c->d_model, 2) * c->d_model;
+/* Granite's and Falcon-H1's, of heads that are so wide together. */
+static void read_mamba(ig_hf_reader *r, ig_config *c, const char *key, int width) {
+    int n_heads = ig_hf_int(r, r->root, "mamba_n_heads", IG_MAX_HEADS, 128);
     bool is_derived = json_is_string(ig_hf_get(r->root, "mamba_d_head")); /* "auto" */
     c->recurrence = (ig_recurrence_shape){
         .kind = IG_MAMBA_2,
@@ -173,10 +174,14 @@ static void read_granite_mamba(ig_hf_reader *r, ig_config *c) {
         .value_dim =
             is_derived ? width / n_heads : ig_hf_int(r, r->root, "mamba_d_head", IG_RECURRENCE_DIMS, width / n_heads),
         .n_taps = ig_hf_int(r, r->root, "mamba_d_conv", IG_RECURRENCE_TAPS, 4)};
-    if (n_heads * c->recurrence.value_dim != width)
-        ig_hf_fail_kind(r, "mamba_d_head", "'mamba_expand' times 'hidden_size', divided by 'mamba_n_heads'");
+    if (n_heads * c->recurrence.value_dim != width) ig_hf_fail_kind(r, "mamba_d_head", key);
     if (ig_hf_bool(r, "mamba_proj_bias", false)) ig_hf_refuse(r, "mamba_proj_bias", "true");
     refuse_step_limits(r);
+}
+
+/* How wide its heads are together unless that is stated. */
+static int mamba_width(ig_hf_reader *r, const ig_config *c) {
+    return ig_hf_int(r, r->root, "mamba_expand", IG_MAX_WIDTH / c->d_model, 2) * c->d_model;
 }
 
 /* What a part of a layer is called, in a list or by a letter of a text. */
@@ -265,7 +270,8 @@ void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_granite(r, c);
     if (strcmp(position, "rope") != 0) c->rope = IG_ROPE_NONE;
     if (!read_layer_types(r, c, 0) && !r->status) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
-    if (memchr(c->is_recurrent, true, (size_t)c->n_layers) && !r->status) read_granite_mamba(r, c);
+    if (memchr(c->is_recurrent, true, (size_t)c->n_layers) && !r->status)
+        read_mamba(r, c, "'mamba_expand' times 'hidden_size', divided by 'mamba_n_heads'", mamba_width(r, c));
     int width = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 1024);
     c->is_gate_up_fused = true;
     c->d_ff_shared = width;
@@ -275,4 +281,48 @@ void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c) {
         c->d_ff = width;
         c->d_ff_shared = 0;
     }
+}
+
+/* ---- Falcon-H1 -------------------------------------------------------------------------------- */
+
+/* Item i of a list of n scales; 1 where there is no list. */
+static double scale_at(ig_hf_reader *r, const char *key, size_t n, size_t i) {
+    const json_t *list = ig_hf_get(r->root, key), *item = json_array_get(list, i);
+    double x = list ? json_number_value(item) : 1;
+    bool is_scale = fabs(x) >= IG_LEAST_SCALE && fabs(x) <= IG_MAX_SCALE;
+    if (list && (json_array_size(list) != n || !is_scale)) ig_hf_fail_kind(r, key, "a list of scales, 1e-6 to 1e6");
+    return x;
+}
+
+static void read_multipliers(ig_hf_reader *r, ig_multipliers *m) {
+    m->attn_in = ig_hf_scale(r, "attention_in_multiplier", 1);
+    m->attn_out = ig_hf_scale(r, "attention_out_multiplier", 1);
+    m->key = ig_hf_scale(r, "key_multiplier", 1);
+    m->state_in = ig_hf_scale(r, "ssm_in_multiplier", 1);
+    m->state_out = ig_hf_scale(r, "ssm_out_multiplier", 1);
+    m->gate = scale_at(r, "mlp_multipliers", 2, 0);
+    m->down = scale_at(r, "mlp_multipliers", 2, 1);
+    for (size_t i = 0; i < IG_COUNT(m->state_part); i++)
+        m->state_part[i] = scale_at(r, "ssm_multipliers", IG_COUNT(m->state_part), i);
+}
+
+/* Each layer has attention and Mamba 2, of the same input. */
+void ig_hf_read_falcon_h1(ig_hf_reader *r, ig_config *c) {
+    static const char *const biases[] = {"attention_bias", "mlp_bias", "projectors_bias"};
+    bool is_derived = json_is_null(json_object_get(r->root, "mamba_d_ssm")); /* absent is another number */
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    ig_hf_read_llama(r, c);
+    for (size_t i = 0; i < IG_COUNT(biases); i++)
+        if (ig_hf_bool(r, biases[i], false)) ig_hf_refuse(r, biases[i], "true");
+    c->is_state_beside = true;
+    read_mamba(r, c, "'mamba_d_ssm' divided by 'mamba_n_heads'",
+               is_derived ? mamba_width(r, c) : ig_hf_int(r, r->root, "mamba_d_ssm", IG_MAX_WIDTH, 1024));
+    c->has_no_state_norm = !ig_hf_bool(r, "mamba_rms_norm", false);
+    if (!c->has_no_state_norm && ig_hf_bool(r, "mamba_norm_before_gate", true))
+        ig_hf_refuse(r, "mamba_norm_before_gate", "true");
+    c->embed_scale = ig_hf_scale(r, "embedding_multiplier", 1);
+    c->logit_scale = 1 / ig_hf_scale(r, "lm_head_multiplier", 1);
+    c->has_multipliers = true;
+    read_multipliers(r, &c->multipliers);
 }

@@ -411,10 +411,22 @@ static void leave(const forward *f, const ig_layer *w, const char *where) {
 static ig_status recur(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_status status = enter(f, w, in, err);
     if (status) return status;
-    ig_forward_apply(f, f->b->y, &w->o, ig_forward_recur(f, &w->recurrent, in));
+    ig_forward_apply(f, f->b->y, &w->recurrent.out, ig_forward_recur(f, &w->recurrent, in));
     ig_step_lap(&f->b->rows, IG_STEP_PROJECT);
     leave(f, w, "after the recurrence of layer");
     return IG_OK;
+}
+
+/* What a state gives joins the layers' beside what attention will. Returns where the input of both is then. */
+static float *recur_beside(const forward *f, const ig_layer *w, const float *in) {
+    ig_batch *b = f->b;
+    size_t n = (size_t)f->n_rows * (size_t)f->c->d_model;
+    f->dev->ops->copy(f->dev, b->y, in, n * sizeof *in);
+    ig_forward_apply(f, b->x, &w->recurrent.out, ig_forward_recur(f, &w->recurrent, b->y));
+    f->dev->ops->add(f->dev, b->h, b->x, n);
+    ig_forward_check_state(f, "after the recurrence of layer");
+    ig_step_lap(&b->rows, IG_STEP_PROJECT);
+    return b->y;
 }
 
 static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err) {
@@ -422,6 +434,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_step_take_guesses(&f->step);
     ig_status status = enter(f, w, in, err);
     if (status) return status;
+    if (f->c->is_state_beside) in = recur_beside(f, w, in);
     if (f->layer == f->c->n_layers - 1 - f->c->n_layers_sharing) f->step.first_row = f->n_kept;
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers of the forward pass that do not attend: Gated DeltaNet, Kimi Delta, Mamba 2, and short convolutions
+ * States of layers, most of which do not attend: Gated DeltaNet, Kimi Delta, Mamba 2, and short convolutions
  * (device.h). Of all tokens before they know a state, which their sequence keeps (kv/states.h).
  */
 #include "kv/store.h"
@@ -52,6 +52,7 @@ static const float *gate_and_norm(const forward *f, const ig_recurrent *w, size_
     int n_norm = gates_first ? (int)width / s->n_key_heads : s->value_dim;
     float *gate = b->mixed_gate, *x = gates_first ? gate : b->x;
     if (gates_first) ops->activate(f->dev, IG_SILU_GATED, gate, b->x, n);
+    if (!w->norm && gates_first) return gate;
     ops->norm(f->dev, x, x, w->norm, NULL, gates_first ? s->n_key_heads : 1, true, f->c->inner_eps,
               (int)(n / (size_t)n_norm), n_norm);
     ig_activation kind = s->kind == IG_KIMI_DELTA ? IG_SIGMOID_GATED : IG_SILU_GATED;

@@ -63,6 +63,7 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     const int64_t recurrence[] = {s->n_key_heads, s->n_value_heads, s->key_dim,
                                   s->value_dim,   s->n_taps,        s->is_tiled + 2 * s->has_gate_pairs + 4 * s->kind};
     if (c->n_recurrent) h = hash(hash(h, recurrence, sizeof recurrence), c->is_recurrent, (size_t)c->n_layers);
+    if (c->is_state_beside) h = hash(h, &c->multipliers, sizeof c->multipliers);
     const double caps[] = {c->score_cap, c->shared_scale};
     if (c->score_cap > 0 || c->shared_scale != 1) h = hash(h, caps, sizeof caps);
     const double norms[] = {(double)c->after_eps, c->is_final_norm_whole, c->norms_embeddings, c->are_head_norms_plain};

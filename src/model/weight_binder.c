@@ -287,6 +287,19 @@ ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in) {
     return m;
 }
 
+void ig_bind_multiply(ig_binder *b, ig_matrix *m, double by) {
+    float *scale = ig_arena_take(&b->w->owned, sizeof *scale);
+    if (m->low_rank && !b->status)
+        b->status = ig_fail(b->err, IG_E_UNSUPPORTED,
+                            "%s: adapters of matrices whose products are multiplied are not supported", b->path);
+    if (m->bias && !b->status)
+        b->status = ig_fail(b->err, IG_E_UNSUPPORTED,
+                            "%s: biases of matrices whose products are multiplied are not supported", b->path);
+    if (!scale) return;
+    *scale = (float)by * (m->scale ? *m->scale : 1);
+    m->scale = scale;
+}
+
 ig_matrix ig_bind_rows(ig_matrix m, int first, int n) {
     if (m.w) m.w = (const uint8_t *)m.w + (size_t)first * m.row_bytes;
     m.low_rank_row += first;
@@ -354,7 +367,9 @@ const float *ig_bind_scale(ig_binder *b, const char *part, int layer, int n, dou
 }
 
 ig_norm_weights ig_bind_norm(ig_binder *b, const char *part, int layer, double scale) {
-    ig_norm_weights n = {.w = ig_bind_scale(b, part, layer, b->c->d_model, scale)};
+    bool is_bare = ig_bind_find(b, ig_bind_name(b, part, layer, "").text) != NULL; /* some of Falcon-H1's are */
+    const char *suffix = is_bare ? "" : ".weight";
+    ig_norm_weights n = {.w = ig_bind_part_scale(b, part, layer, suffix, b->c->d_model, scale)};
     if (b->c->norm == IG_NORM_LAYER) n.b = ig_bind_part_vector(b, part, layer, ".bias", b->c->d_model, true);
     return n;
 }

@@ -56,6 +56,8 @@ const float *ig_bind_factors(ig_binder *b, const char *name, int n);
 const ig_low_rank *ig_bind_low_rank(ig_binder *b, const char *name, int n, int n_out, int n_in);
 /* A matrix without bias. */
 ig_matrix ig_bind_plain(ig_binder *b, const char *name, int n_out, int n_in);
+/* Multiplies what products with the matrix give, which may have no bias. */
+void ig_bind_multiply(ig_binder *b, ig_matrix *m, double by);
 /* Rows [first, first + n) of a matrix. */
 ig_matrix ig_bind_rows(ig_matrix m, int first, int n);
 /* Parts of a matrix, one below the other: part i has n_out[i] rows. */
@@ -76,7 +78,7 @@ ig_norm_weights ig_bind_norm(ig_binder *b, const char *part, int layer, double s
 /* ---- parts of a layer, which files call number i ---- */
 
 void ig_bind_experts(ig_binder *b, ig_layer *l, int i); /* and other feed-forward parts */
-void ig_bind_recurrence(ig_binder *b, ig_layer *l, int i);
+void ig_bind_recurrence(ig_binder *b, ig_recurrent *r, int i);
 void ig_bind_latent(ig_binder *b, ig_layer *l, int i);
 
 #endif

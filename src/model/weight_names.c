@@ -238,6 +238,15 @@ static void name_granite4(ig_weight_names *n) {
     n->down = n->shared_down = "layers.%d.shared_mlp.output_linear";
 }
 
+static void name_falcon_h1(ig_weight_names *n) {
+    name_granite4(n);
+    n->final_norm = "final_layernorm";
+    n->ffn_norm = "layers.%d.pre_ff_layernorm";
+    n->gate = "layers.%d.feed_forward.gate_proj";
+    n->up = "layers.%d.feed_forward.up_proj";
+    n->down = "layers.%d.feed_forward.down_proj";
+}
+
 static void name_nemotron(ig_weight_names *n) {
     n->embed = "embeddings";
     n->final_norm = "norm_f";
@@ -415,6 +424,7 @@ static const struct {
     {"apertus", name_apertus},
     {"ernie4_5_moe", name_ernie4_5_moe},
     {"exaone_moe", name_exaone_moe},
+    {"falcon_h1", name_falcon_h1},
     {"gemma2", name_gemma3},
     {"gemma3_text", name_gemma3},
     {"gemma4_text", name_gemma4},
@@ -474,7 +484,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
     *out = g ? gguf_names : hf_names;
     if (g) {
         /* Some families' files call it after what it follows. */
-        if (c->norm_order == IG_NORMS_BEFORE && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
+        if (c->norm_order == IG_NORMS_BEFORE && !c->is_state_beside && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
             out->ffn_norm = "blk.%d.post_attention_norm";
         if (c->recurrence.kind == IG_SHORT_CONVOLUTION) {
             out->final_norm = "token_embd_norm";

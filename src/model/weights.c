@@ -75,6 +75,28 @@ static void bind_input(ig_binder *b, ig_layer *l, int i) {
     l->input_norm_after = ig_bind_norm(b, n->input_norm_after, i, 1);
 }
 
+static void multiply_layer(ig_binder *b, ig_layer *l) {
+    const ig_multipliers *by = &b->c->multipliers;
+    ig_recurrent *r = &l->recurrent;
+    ig_ffn uncounted = {0}, *ffn = l->experts ? l->experts : &uncounted; /* not there in the first walk */
+    ig_bind_multiply(b, &l->q, by->attn_in);
+    ig_bind_multiply(b, &l->k, by->attn_in * by->key);
+    ig_bind_multiply(b, &l->v, by->attn_in);
+    ig_bind_multiply(b, &l->o, by->attn_out);
+    ig_bind_multiply(b, &ffn->gate, by->gate);
+    ig_bind_multiply(b, &ffn->down, by->down);
+    ig_bind_multiply(b, &r->z, by->state_in * by->state_part[0]);
+    ig_bind_multiply(b, &r->qkv, by->state_in); /* its parts by way of the convolution */
+    ig_bind_multiply(b, &r->alpha, by->state_in * by->state_part[4]);
+    ig_bind_multiply(b, &r->out, by->state_out);
+    const ig_recurrence_shape *s = &b->c->recurrence;
+    const int widths[] = {s->n_value_heads * s->value_dim, s->n_key_heads * s->key_dim, s->n_key_heads * s->key_dim};
+    float *taps = (float *)(uintptr_t)r->w.taps;
+    for (int t = 0; taps && t < s->n_taps; t++)
+        for (size_t part = 0; part < IG_COUNT(widths); part++)
+            for (int i = 0; i < widths[part]; i++) *taps++ *= (float)by->state_part[1 + part];
+}
+
 static void bind_layer(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
@@ -84,11 +106,10 @@ static void bind_layer(ig_binder *b, ig_layer *l, int i) {
     bind_input(b, l, i);
     if (are_before) l->attn_norm = ig_bind_norm(b, n->attn_norm, first, 1);
     if (are_after) l->attn_norm_after = ig_bind_norm(b, n->attn_norm_after, first, 1);
-    if (c->is_recurrent[i])
-        ig_bind_recurrence(b, l, first);
-    else if (c->latent.kv_rank)
+    if (c->is_recurrent[i] || c->is_state_beside) ig_bind_recurrence(b, &l->recurrent, first);
+    if (!c->is_recurrent[i] && c->latent.kv_rank)
         ig_bind_latent(b, l, first);
-    else
+    else if (!c->is_recurrent[i])
         bind_attention(b, l, i, first);
     if (c->index.dim && c->index_layer[i] == i) bind_index(b, &l->index, first);
     if (c->has_no_ffn[i]) return;
@@ -98,6 +119,7 @@ static void bind_layer(ig_binder *b, ig_layer *l, int i) {
         l->ffn_norm = ig_bind_norm(b, n->ffn_norm, second, 1);
     if (are_after) l->ffn_norm_after = ig_bind_norm(b, n->ffn_norm_after, second, 1);
     ig_bind_experts(b, l, second);
+    if (c->has_multipliers) multiply_layer(b, l);
 }
 
 /* Of "longrope" files hold two sets, of which the one for long contexts is used throughout. */
@@ -303,6 +325,7 @@ void ig_layer_matrices(ig_matrix *out[IG_LAYER_MATRICES], ig_layer *w) {
                               &r->alpha_in,
                               &r->beta,
                               &r->alpha,
+                              &r->out,
                               latent->is_value_up_made ? NULL : &latent->value_up,
                               &w->o,
                               &w->router,

@@ -40,7 +40,7 @@ typedef struct ig_ffn {
     ig_matrix gate, up, down;
 } ig_ffn;
 
-/* Of a layer that does not attend. */
+/* Of a layer that does not attend, or of the state that it carries beside. */
 typedef struct ig_recurrent {
     ig_matrix qkv, z; /* [channels][d_model], [n_value_heads value_dim][d_model] */
     /* Kimi Delta: in the place of qkv, [n_key_heads key_dim][d_model] or of values; and what z and alpha are made of,
@@ -49,15 +49,16 @@ typedef struct ig_recurrent {
     ig_matrix beta;  /* [n_value_heads][d_model], of pairs (has_gate_pairs) with alpha in it; Mamba 2 has none; of a
                         short convolution what multiplies its input, [d_model][d_model] */
     ig_matrix alpha; /* [n_value_heads][d_model]; absent in pairs and short convolutions */
+    ig_matrix out;   /* [d_model][n_value_heads value_dim] */
     bool is_made;    /* qkv and z are not in the file, which has their rows in turns */
     ig_recurrence_weights w;
-    const float *norm; /* [value_dim] of what is read from a state; Mamba 2: of all heads */
+    const float *norm; /* [value_dim] of what is read from a state; Mamba 2: of all heads, or NULL: there is none */
 } ig_recurrent;
 
 typedef struct ig_layer {
     ig_norm_weights attn_norm, ffn_norm;             /* absent in IG_NORMS_OF_PARTS */
     ig_norm_weights attn_norm_after, ffn_norm_after; /* of what both give; absent in other orders */
-    /* o alone where the layer does not attend, no k and v where it shares those of another, no v where keys are values;
+    /* None where the layer does not attend, no k and v where it shares those of another, no v where keys are values;
      * q with gates in it: [n_heads][2][head_dim] */
     ig_matrix q, k, v, o;
     ig_latent latent;
@@ -119,7 +120,7 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
 
 enum {
     IG_LAYER_QUERY = 5,                        /* the first ones of these make queries, */
-    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 16,  /* and up to here all are attention's, or a state's */
+    IG_LAYER_ATTENTION = IG_LAYER_QUERY + 17,  /* and up to here all are attention's, or a state's */
     IG_LAYER_MATRICES = IG_LAYER_ATTENTION + 9 /* but the experts' */
 };
 /* A layer's matrices in the order of their use. Some may be absent; NULL: what is not in the file. */

@@ -115,7 +115,8 @@ static void bind_mamba(ig_binder *b, ig_recurrent *r, int i) {
                   (int[]){n_values, channels, s->n_value_heads}, 3, b->c->d_model);
     r->w.taps_bias = ig_bind_part_vector(b, n->taps, i, ".bias", channels, false);
     r->w.skip = bind_numbers(b, n->skip, i, s->n_value_heads, 1);
-    r->norm = bind_numbers(b, n->mixed_norm, i, s->n_key_heads, n_values / s->n_key_heads);
+    if (!b->c->has_no_state_norm)
+        r->norm = bind_numbers(b, n->mixed_norm, i, s->n_key_heads, n_values / s->n_key_heads);
 }
 
 static void bind_convolution(ig_binder *b, ig_recurrent *r, int i) {
@@ -123,17 +124,16 @@ static void bind_convolution(ig_binder *b, ig_recurrent *r, int i) {
     ig_bind_parts(b, b->names.mixed, i, (ig_matrix *[]){&r->beta, &r->z, &r->qkv}, (int[]){d, d, d}, 3, d);
 }
 
-void ig_bind_recurrence(ig_binder *b, ig_layer *l, int i) {
+void ig_bind_recurrence(ig_binder *b, ig_recurrent *r, int i) {
     static void (*const kinds[])(ig_binder * b, ig_recurrent * r, int i) = {[IG_GATED_DELTA_NET] = bind_delta_net,
                                                                             [IG_KIMI_DELTA] = bind_kimi_delta,
                                                                             [IG_MAMBA_2] = bind_mamba,
                                                                             [IG_SHORT_CONVOLUTION] = bind_convolution};
     const ig_recurrence_shape *s = &b->c->recurrence;
-    ig_recurrent *r = &l->recurrent;
     kinds[s->kind](b, r, i);
     r->w.taps = s->kind == IG_KIMI_DELTA ? bind_three_taps(b, i)
                                          : bind_taps(b, b->names.taps, i, (int)ig_recurrence_channels(s));
-    l->o = ig_bind_matrix(b, b->names.mixed_out, i, b->c->d_model, s->n_value_heads * s->value_dim);
+    r->out = ig_bind_matrix(b, b->names.mixed_out, i, b->c->d_model, s->n_value_heads * s->value_dim);
     if (s->kind == IG_SHORT_CONVOLUTION) return;
     r->w.decay = bind_decay(b, i, s->n_value_heads);
     int n_decays = s->n_value_heads * ig_recurrence_decays(s);

@@ -179,6 +179,7 @@ int main(void) {
         ALONE("short convolutions", "tests/golden/models/lfm2-moe"),
         ALONE("short convolutions, windows, gates of heads", "tests/golden/models/lfm3"),
         ALONE("Mamba 2", "tests/golden/models/granite4-h"),
+        ALONE("Mamba 2 beside attention", "tests/golden/models/falcon-h1"),
         ALONE("Kimi Delta, latents", "tests/golden/models/kimi-linear"),
         ALONE("layers that have no feed-forward part", "tests/golden/models/nemotron-h-moe"),
         ALONE("experts beside, other heads", "tests/golden/models/gemma4-moe"),

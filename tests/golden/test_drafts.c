@@ -254,6 +254,7 @@ int main(void) {
         MODEL(among_others, "mellum"),
         MODEL(among_others, "laguna"),
         MODEL(among_others, "granite4-h"),
+        MODEL(among_others, "falcon-h1"),
         MODEL(a_guess_that_fails, "llama31"),
         MODEL(a_guess_that_fails, "mistral"),
         MODEL(a_guess_that_fails, "nemotron-h"),

@@ -21,8 +21,9 @@
 
 enum { N_PROMPT = 40, N_CTX = 96, BAD = 77 /* a token that the prompt has not, or at its end */ };
 
-static const char *const models[] = {"llama31",    "mistral", "qwen3",   "opt",        "opt-350m-like", "qwen3.5-moe",
-                                     "granite4-h", "lfm2",    "glm-dsa", "minimax-m3", "kimi-linear",   "llama4"};
+static const char *const models[] = {"llama31",     "mistral",    "qwen3",    "opt",     "opt-350m-like",
+                                     "qwen3.5-moe", "granite4-h", "lfm2",     "glm-dsa", "minimax-m3",
+                                     "kimi-linear", "llama4",     "falcon-h1"};
 static const char *const policies[] = {"infinigen", "full",      "infinigen-osdi24", "quest", "h2o",
                                        "snapkv",    "pyramidkv", "window",           "oracle"};
 /* Whether the policy drops entries: a session is empty after a step that failed. */
@@ -168,15 +169,16 @@ static bool count_rows(void *user, int first, int n_rows, const float *logits) {
 
 static ig_cpu_level level_of(size_t i) { return i & 1 ? IG_CPU_SCALAR : test_cpu_level(); }
 
-/* Whether a prompt gets there at its end alone: of the last layer keys and values only are made before, unless the
- * policy wants to see the prompt. */
+/* Whether a prompt gets there at its end alone: of the last layer keys, values and states only are made before, unless
+ * the policy wants to see the prompt. */
 static bool is_late(const char *place, const char *policy) {
     ig_model_info info;
     char last[24];
     ig_model_get_info(model, &info);
     snprintf(last, sizeof last, "layer %d at", info.n_layers - 1);
     if (has(place, "token 77") || has(place, "logit")) return true;
-    return has(place, last) && !has(place, "keys") && !has(place, "values") && !has(policy, "osdi24");
+    bool is_early = has(place, "keys") || has(place, "values") || has(place, "recurrence") || has(policy, "osdi24");
+    return has(place, last) && !is_early;
 }
 
 /* ---- prompts --------------------------------------------------------------------------------- */

@@ -370,6 +370,7 @@ int main(void) {
         MODEL("nemotron-h"),
         MODEL("nemotron-h-moe"),
         MODEL("nemotron-h-latent"),
+        MODEL("falcon-h1"),
         MODEL("lfm2"),
         MODEL("lfm2-moe"),
         MODEL("lfm3"),

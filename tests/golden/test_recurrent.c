@@ -36,6 +36,12 @@ static int open_mamba(void **state) {
     return 0;
 }
 
+static int open_beside(void **state) {
+    (void)state;
+    open_tiny("tests/golden/models/falcon-h1", 2);
+    return 0;
+}
+
 static int open_kimi(void **state) {
     (void)state;
     open_tiny("tests/golden/models/kimi-linear", 2);
@@ -269,6 +275,10 @@ int main(void) {
         {"goes_back, Mamba 2", goes_back, open_mamba, close_tiny, NULL},
         {"common_beginning, Mamba 2", common_beginning, open_mamba, close_tiny, NULL},
         {"tiers_and_limits, Mamba 2", tiers_and_limits, open_mamba, close_tiny, NULL},
+        {"goes_back, Mamba 2 beside attention", goes_back, open_beside, close_tiny, NULL},
+        {"turns, Mamba 2 beside attention", turns, open_beside, close_tiny, NULL},
+        {"common_beginning, Mamba 2 beside attention", common_beginning, open_beside, close_tiny, NULL},
+        {"tiers_and_limits, Mamba 2 beside attention", tiers_and_limits, open_beside, close_tiny, NULL},
         {"goes_back, Kimi Delta", goes_back, open_kimi, close_tiny, NULL},
         {"common_beginning, Kimi Delta", common_beginning, open_kimi, close_tiny, NULL},
         {"tiers_and_limits, Kimi Delta", tiers_and_limits, open_kimi, close_tiny, NULL},

@@ -272,6 +272,18 @@ static void reads_others(void **state) {
     assert_true(c.d_ff == 40 && c.d_ff_shared == 0 && c.n_experts == 0 && c.is_gate_up_fused);
     c = from_json("{\"model_type\":\"granitemoehybrid\"," GRANITE_4 ",\"num_local_experts\":4}");
     assert_true(c.n_experts == 4 && c.n_experts_used == 2 && c.d_ff_shared == 40);
+#define FALCON_H1 "{\"model_type\":\"falcon_h1\",\"num_key_value_heads\":2,\"mamba_n_heads\":6," LLAMA
+    c = from_json(FALCON_H1
+                  ",\"mamba_d_ssm\":192,\"mamba_d_state\":32,\"mamba_d_head\":\"auto\","
+                  "\"lm_head_multiplier\":0.5,\"embedding_multiplier\":3,\"mlp_multipliers\":[2,3]}");
+    assert_true(c.is_state_beside && c.n_recurrent == c.n_layers && ig_config_attention_layers(&c) == c.n_layers);
+    assert_true(c.has_no_state_norm && c.recurrence.value_dim == 32 && !c.is_recurrent[0] && c.kv_layer[2] == 2);
+    assert_true(c.multipliers.gate == 2 && c.multipliers.down == 3 && c.multipliers.state_part[4] == 1);
+    assert_true(c.logit_scale == 2 && c.embed_scale == 3 && c.multipliers.attn_in == 1);
+    c = from_json(FALCON_H1
+                  ",\"mamba_d_ssm\":null,\"mamba_d_state\":32,\"mamba_d_head\":16,\"mamba_rms_norm\":true,"
+                  "\"mamba_norm_before_gate\":false}");
+    assert_true(!c.has_no_state_norm && c.recurrence.value_dim == 16); /* 2 * 48 numbers in 6 heads */
     c = from_json("{\"model_type\":\"lfm2\"," LLAMA
                   ",\"num_key_value_heads\":2,\"full_attn_idxs\":[1],\"block_multiple_of\":20}");
     assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.head_norm == IG_HEAD_NORM_EACH);

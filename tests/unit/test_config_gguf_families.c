@@ -476,6 +476,16 @@ static void reads_gguf_of_others(void **state) {
     assert_true(c.recurrence.kind == IG_MAMBA_2 && c.recurrence.value_dim == 32 && !c.recurrence.is_tiled);
     tiny_u32(&t, "granitehybrid.block_count", 4);
     refuses_tiny(&t, "granitehybrid.attention.head_count_kv");
+    t = tiny_as("falcon-h1");
+    tiny_u32(&t, "falcon-h1.ssm.conv_kernel", 4);
+    tiny_u32(&t, "falcon-h1.ssm.state_size", 16);
+    tiny_u32(&t, "falcon-h1.ssm.group_count", 1);
+    tiny_u32(&t, "falcon-h1.ssm.time_step_rank", 4);
+    refuses_tiny(&t, "falcon-h1.ssm.inner_size");
+    tiny_u32(&t, "falcon-h1.ssm.inner_size", 128);
+    c = from_tiny(&t);
+    assert_true(c.is_state_beside && c.has_no_state_norm && c.n_recurrent == c.n_layers && !c.has_multipliers);
+    assert_true(!c.is_recurrent[0] && ig_config_attention_layers(&c) == c.n_layers && c.rope == IG_ROPE_HALF);
     t = tiny_as("lfm2");
     tiny_u32(&t, "lfm2.block_count", 3);
     tiny_raw(&t, "lfm2.attention.head_count_kv", IG_GGUF_ARRAY, kv_heads, sizeof kv_heads);

@@ -41,6 +41,7 @@ static void make_text(ig_buffer *b, const char *family, const char *key, const c
 
 #define LLAMA3(rest) "{\"rope_type\":\"llama3\"" rest "}"
 #define MAMBA "\"num_local_experts\":0,\"layer_types\":[\"mamba\",\"mamba\",\"attention\"]"
+#define FALCON LFM2
 #define LFM2 "\"num_key_value_heads\":2"
 #define NEMOTRON                                                                                             \
     "\"hybrid_override_pattern\":\"ME*\",\"n_groups\":2,\"mamba_num_heads\":4,\"n_routed_experts\":4,\"moe_" \
@@ -222,6 +223,14 @@ static const struct {
     {"granitemoehybrid", "mamba_proj_bias", "true,\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED, "'mamba_proj_bias'"},
     {"granitemoehybrid", "time_step_limit", "[0.001,0.1],\"mamba_n_heads\":3," MAMBA, IG_E_UNSUPPORTED,
      "'time_step_limit'"},
+    {"falcon_h1", "mamba_n_heads", "5,\"mamba_d_ssm\":96,\"mamba_d_head\":16," FALCON, IG_E_FORMAT,
+     "'mamba_d_head' must be 'mamba_d_ssm'"},
+    {"falcon_h1", "mlp_multipliers", "[1]," FALCON, IG_E_FORMAT, "'mlp_multipliers' must be a list of scales"},
+    {"falcon_h1", "ssm_multipliers", "[1,1,0,1,1]," FALCON, IG_E_FORMAT, "'ssm_multipliers' must be"},
+    {"falcon_h1", "ssm_multipliers", "[1,1,\"a\",1,1]," FALCON, IG_E_FORMAT, "'ssm_multipliers' must be"},
+    {"falcon_h1", "key_multiplier", "1e9," FALCON, IG_E_FORMAT, "'key_multiplier'"},
+    {"falcon_h1", "projectors_bias", "true," FALCON, IG_E_UNSUPPORTED, "'projectors_bias'"},
+    {"falcon_h1", "mamba_rms_norm", "true," FALCON, IG_E_UNSUPPORTED, "'mamba_norm_before_gate'"},
     {"lfm2", "layer_types", "[\"conv\",\"conv\",\"conv\"]," LFM2, IG_E_UNSUPPORTED, "no layer attends"},
     {"lfm2", "full_attn_idxs", "[]," LFM2, IG_E_UNSUPPORTED, "no layer attends"},
     {"lfm2", "conv_L_cache", "9," LFM2, IG_E_FORMAT, "'conv_L_cache'"},
