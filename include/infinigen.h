@@ -929,6 +929,12 @@ typedef struct ig_request_result {
 
 enum { IG_REQUEST_TOP_MAX = 20 };
 
+/* How far a request is with its prompt. */
+typedef struct ig_request_progress {
+    int n_prompt, n_cached, n_held; /* tokens; taken from what was computed before; that are done, these too */
+    double seconds;                 /* since the request was begun */
+} ig_request_progress;
+
 /* Callbacks come from the scheduler's thread, one at a time: while one runs, nothing else goes on. They must not call
  * ig_request_close(), and may cancel. */
 typedef struct ig_request_options {
@@ -946,9 +952,11 @@ typedef struct ig_request_options {
                                (default): an answer. Then all of the prompt is computed, too */
     bool whole_characters;  /* of what is cut off within a character nothing is shown; else U+FFFD */
     uint64_t owner;         /* among whom places and turns are shared out; 0 (default): nobody in particular */
-    void (*on_token)(void *user, const ig_request_token *token); /* may be NULL, as the next one */
+    void (*on_progress)(void *user, const ig_request_progress *progress); /* after each piece of the prompt; may be
+                                                                             NULL, as the next two */
+    void (*on_token)(void *user, const ig_request_token *token);
     void (*on_end)(void *user, const ig_request_result *result); /* exactly once, the last callback */
-    void *user;                                                  /* of these two */
+    void *user;                                                  /* of these three */
 } ig_request_options;
 
 IG_API ig_scheduler_options ig_scheduler_defaults(void);

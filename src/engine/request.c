@@ -228,8 +228,17 @@ ig_status ig_request_compute(ig_request *r, int n, ig_error *err) {
     return ig_session_sync_some(r->session, r->o.ids, ig_min_int(end, r->o.n_ids), r->o.n_ids, sink, err);
 }
 
+static void tell_progress(const ig_request *r) {
+    ig_request_progress p = {.n_prompt = r->o.n_ids,
+                             .n_cached = (int)r->session->n_taken,
+                             .n_held = r->session->n_tokens,
+                             .seconds = ig_clock_seconds() - r->begun};
+    if (r->o.on_progress) r->o.on_progress(r->o.user, &p);
+}
+
 bool ig_request_advance(ig_request *r) {
     if (!r->is_answering) {
+        tell_progress(r);
         if (r->session->n_tokens < r->o.n_ids) return false;
         r->is_answering = true;
         r->answered = ig_clock_seconds();

@@ -52,6 +52,8 @@ static const char *const known_by_all[] = {"model",
                                            "return_token_ids",
                                            "return_tokens",
                                            "skip_special_tokens",
+                                           "timings_per_token",
+                                           "return_progress",
                                            "ignore_eos",
                                            "min_tokens",
                                            "stop_token_ids",
@@ -396,7 +398,10 @@ static bool read_tokens(ig_exchange *x) {
 static bool read_stream(ig_exchange *x) {
     static const char *const known[] = {"include_usage", "continuous_usage_stats", NULL};
     const json_t *o = ig_field(x->body, "stream_options");
-    if (!ig_field_bool(x->call, x->body, "stream", &x->is_stream)) return false;
+    if (!ig_field_bool(x->call, x->body, "stream", &x->is_stream) ||
+        !ig_field_bool(x->call, x->body, "timings_per_token", &x->has_running_timings) ||
+        !ig_field_bool(x->call, x->body, "return_progress", &x->has_progress))
+        return false;
     if (!o) return true;
     if (!json_is_object(o)) return ig_refuse(x->call, 400, "stream_options", "stream_options must be an object");
     if (!x->is_stream) return ig_refuse(x->call, 400, "stream_options", "stream_options wants stream to be true");

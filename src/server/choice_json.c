@@ -150,8 +150,25 @@ json_t *ig_exchange_usage(const ig_exchange *x) {
 
 static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
 
+json_t *ig_choice_progress(const ig_choice *k) {
+    const ig_request_progress *p = &k->progress;
+    return json_pack("{s:i, s:i, s:i, s:I}", "total", p->n_prompt, "cache", p->n_cached, "processed", p->n_held,
+                     "time_ms", (json_int_t)(p->seconds * 1e3));
+}
+
+/* As far as it is: what is told at the end is in `result`. */
+static ig_request_result result_so_far(const ig_choice *k) {
+    const ig_request_progress *p = &k->progress;
+    if (k->has_ended) return k->result;
+    return (ig_request_result){.n_prompt = p->n_prompt,
+                               .n_cached = p->n_cached,
+                               .n_tokens = k->n_seen,
+                               .prompt_seconds = p->seconds,
+                               .seconds = p->seconds + (k->n_seen ? k->last_token - k->answered : 0)};
+}
+
 json_t *ig_choice_timings(const ig_choice *k) {
-    const ig_request_result *r = &k->result;
+    const ig_request_result so_far = result_so_far(k), *r = &so_far;
     int computed = r->n_prompt - r->n_cached;
     double answer = r->seconds - r->wait_seconds - r->prompt_seconds;
     json_t *timings =

@@ -290,6 +290,17 @@ static void drop_stop(ig_choice *k) {
     if (n < k->n_tokens) k->n_tokens = n > k->n_tokens_sent ? n : k->n_tokens_sent;
 }
 
+static void on_progress(void *user, const ig_request_progress *p) {
+    ig_choice *k = user;
+    ig_exchange *x = k->exchange;
+    pthread_mutex_lock(&x->lock);
+    k->progress = *p;
+    k->is_progress_new = x->is_stream && x->has_progress && (!x->api->tell || x->api->is_native);
+    if (p->n_held == p->n_prompt) k->answered = ig_text_seconds();
+    if (k->is_progress_new) pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+}
+
 static void on_end(void *user, const ig_request_result *result) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
@@ -342,6 +353,7 @@ static ig_request_options request_of(ig_exchange *x, ig_choice *k, size_t i) {
     o.generate.on_text = on_text;
     o.generate.user = k;
     o.on_token = on_token;
+    o.on_progress = on_progress;
     o.on_states = x->api->wants_states ? ig_choice_pool : NULL;
     o.on_end = on_end;
     o.user = k;

@@ -108,6 +108,9 @@ typedef struct ig_choice {
     bool is_late;    /* it ends by most_seconds */
     int n_seen;      /* tokens, for usage on the way */
     double first_token, last_token;
+    ig_request_progress progress; /* with its prompt */
+    bool is_progress_new;         /* it has not been told */
+    double answered;              /* when all of the prompt was there */
     float *vector; /* [d_model] what the prompt's states come to, where these are wanted */
     ig_request_result result;
 } ig_choice;
@@ -145,6 +148,7 @@ typedef struct ig_exchange {
     json_t *given;   /* the body as it came; `body` is what it asks of a chat, if it is translated */
     bool only_reads; /* no answer is wanted: the token that is made nevertheless is not told */
     bool is_stream, has_usage, has_running_usage, is_echo, names_tokens;
+    bool has_progress, has_running_timings; /* of a stream */
     bool returns_ids, shows_special;
     int n_top;           /* -1: no logprobs */
     int n;               /* choices of a prompt */
@@ -224,6 +228,8 @@ bool ig_infill_prompt(ig_exchange *x, const ig_infill *in);
 size_t ig_token_bytes(const ig_server *s, int32_t id, char bytes[IG_TOKEN_BYTES_MAX]);
 json_t *ig_exchange_head(const ig_exchange *x, const char *object);
 json_t *ig_exchange_usage(const ig_exchange *x);
+/* How far it is with its prompt, as llama-server has it; and how fast it was, so far or in all. */
+json_t *ig_choice_progress(const ig_choice *k);
 json_t *ig_choice_timings(const ig_choice *k);
 json_t *ig_choice_cost(const ig_choice *k);
 const char *ig_choice_finish(const ig_choice *k);
@@ -235,6 +241,8 @@ json_t *ig_choice_prompt_ids(const ig_choice *k);
 /* All of it, after the end. */
 json_t *ig_exchange_json(ig_exchange *x);
 void ig_exchange_stream(ig_exchange *x);
+/* Adds to an event of this choice's how far it is, if that is new, and how fast, if that is wanted. */
+void ig_stream_add_course(ig_exchange *x, json_t *event, const json_t *choice);
 /* Adds an event, whose value it takes; name NULL: it has none. False: no memory. */
 bool ig_stream_event(ig_exchange *x, const char *name, json_t *value);
 /* For the first one that failed: an error and true. */

@@ -51,6 +51,12 @@ bool ig_stream_event(ig_exchange *x, const char *name, json_t *value) {
     return ok;
 }
 
+void ig_stream_add_course(ig_exchange *x, json_t *event, const json_t *choice) {
+    ig_choice *k = &x->choices[json_integer_value(json_object_get(choice, "index"))];
+    if (k->is_progress_new) json_object_set_new(event, "prompt_progress", ig_choice_progress(k));
+    if (x->has_running_timings && k->n_seen) json_object_set_new(event, "timings", ig_choice_timings(k));
+}
+
 static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
     if (x->api->tell) return x->api->tell(x, choice);
     json_t *chunk = ig_exchange_head(x, x->api->chunk);
@@ -60,6 +66,7 @@ static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
     if (choice) json_array_append_new(choices, choice);
     json_object_set_new(chunk, "choices", choices);
     if (!choice || x->has_running_usage) json_object_set_new(chunk, "usage", ig_exchange_usage(x));
+    if (choice) ig_stream_add_course(x, chunk, choice);
     if (last) {
         json_object_set_new(chunk, "timings", ig_choice_timings(last));
         json_object_set_new(chunk, "infinigen", ig_choice_cost(last));
@@ -93,6 +100,13 @@ static json_t *delta(ig_choice *k, size_t i, const char *text, size_t n, json_t 
     else
         one = json_pack("{s:i, s:{}}", "index", (int)i, "delta");
     return end_delta(k, one, logprobs, finish);
+}
+
+/* Of a chunk that tells how far a prompt is. */
+static json_t *empty_delta(const ig_choice *k, size_t i) {
+    bool is_chat = k->exchange->api->is_chat;
+    return json_pack("{s:i, s:o, s:n, s:n}", "index", (int)i, is_chat ? "delta" : "text",
+                     is_chat ? json_object() : json_string(""), "logprobs", "finish_reason");
 }
 
 /* What a stream tells of a call: all that is known of it at first, then its arguments piece by piece. Takes p->call. */
@@ -142,6 +156,10 @@ static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
     if (!k->has_begun) {
         if (x->api->is_chat) ok = add_delta(x, delta(k, i, "", 0, json_null(), NULL), NULL);
         k->has_begun = true;
+    }
+    if (ok && k->is_progress_new) {
+        ok = add_delta(x, empty_delta(k, i), NULL);
+        k->is_progress_new = false;
     }
     size_t n = unsent(k);
     if (ok && x->api->is_chat && (listed || k->n_tokens_sent == k->n_tokens)) {
@@ -193,7 +211,7 @@ static bool has_news(const ig_exchange *x) {
     for (size_t i = 0; i < x->n_choices; i++) {
         const ig_choice *k = &x->choices[i];
         if (is_broken(k)) continue;
-        bool is_new = !k->has_begun || unsent(k) || k->n_tokens_sent < k->n_tokens;
+        bool is_new = !k->has_begun || k->is_progress_new || unsent(k) || k->n_tokens_sent < k->n_tokens;
         if (is_new || (k->has_ended && !k->is_told)) return true;
     }
     return false;

@@ -34,6 +34,7 @@ typedef struct asked {
     struct asked *follow; /* handed over with the first token */
     int seen_by_follow;   /* tokens there were as the one that follows it had its first */
     struct asked *leader;
+    ig_request_progress progress;
     ig_request_result result;
     int rank; /* how many had ended before */
 } asked;
@@ -54,10 +55,18 @@ static inline void on_token(void *user, const ig_request_token *t) {
     if (a->n == a->cancel_at) ig_request_cancel(a->request);
 }
 
+static inline void on_progress(void *user, const ig_request_progress *p) {
+    asked *a = user;
+    assert_true(p->n_held > a->progress.n_held && p->n_held <= p->n_prompt && p->n_prompt == a->o.n_ids);
+    assert_true(p->n_cached >= 0 && p->n_cached <= p->n_held && p->seconds >= a->progress.seconds && !a->n);
+    a->progress = *p;
+}
+
 static inline void on_end(void *user, const ig_request_result *result) {
     asked *a = user;
     pthread_mutex_lock(&lock);
     a->result = *result;
+    if (result->n_tokens) assert_int_equal(a->progress.n_held, result->n_prompt);
     a->rank = n_ended++;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
@@ -82,6 +91,7 @@ static inline asked *ask(int seed, int n, int n_predict) {
     a->o.has_scores = true;
     a->o.generate.n_predict = n_predict;
     a->o.generate.ignore_end = true;
+    a->o.on_progress = on_progress;
     a->o.on_token = on_token;
     a->o.on_end = on_end;
     a->o.user = a;

@@ -149,7 +149,7 @@ static void owners_have_shares(void **state) {
     asked *a = ask(1, 8, 1);
     for (int i = 0; i < N; i++) {
         o[i] = a->o;
-        o[i].on_end = NULL, o[i].on_token = NULL, o[i].generate.on_text = NULL;
+        o[i].on_end = NULL, o[i].on_token = NULL, o[i].on_progress = NULL, o[i].generate.on_text = NULL;
         o[i].owner = i == 0 ? 1 : 2;
     }
     assert_int_equal(ig_scheduler_submit(out, &refused, scheduler, o, N, &err), IG_E_LIMIT);

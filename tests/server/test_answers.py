@@ -245,6 +245,30 @@ def test_streams(server):
         assert all(e["usage"]["total_tokens"] >= e["usage"]["prompt_tokens"] for e in running)
 
 
+def test_a_stream_tells_how_far_it_is(program, served):
+    """With a prompt, piece by piece, and how fast it writes, as llama-server does."""
+    prompt, course = words(1800, 5), {"return_progress": True, "timings_per_token": True}
+    with Server(program, served, "-c", 2048, "-ub", 64) as server:
+        for path, body in ((CHAT, {"messages": [{"role": "user", "content": prompt}]}), (TEXT, {"prompt": "a" + prompt}),
+                           ("/completion", {"prompt": "b" + prompt})):
+            body = {**body, "max_tokens": 4, "ignore_eos": True, "temperature": 0}
+            ask = server.native_events if path == "/completion" else server.events
+            plain = ask(path, body)
+            assert not any("prompt_progress" in e for e in plain) and not any("timings" in e for e in plain[:-1])
+            events = ask(path, {**body, "cache_prompt": False, "return_token_ids": True, **course})
+            told = [e["prompt_progress"] for e in events if "prompt_progress" in e]
+            done = [p["processed"] for p in told]
+            assert told and done == sorted(done) and done[-1] == told[-1]["total"] and told[0]["cache"] == 0
+            assert all(p["total"] == done[-1] and p["time_ms"] >= 0 for p in told)
+            made = [e["timings"] for e in events if "timings" in e]
+            assert len(made) > 1 and all(t["prompt_n"] == done[-1] and t["predicted_n"] > 0 for t in made)
+            assert [t["predicted_n"] for t in made] == sorted(t["predicted_n"] for t in made) and made[-1]["predicted_n"] == 4
+            again = ask(path, {**body, **course})
+            assert next(e["prompt_progress"]["cache"] for e in again if "prompt_progress" in e) > 0
+            text = [e["content"] for e in events] if path == "/completion" else said(events, path == CHAT)
+            assert "".join(text) == "".join([e["content"] for e in plain] if path == "/completion" else said(plain, path == CHAT))
+
+
 def test_eight_at_once(program, server, served):
     """Different prompts, options and policies, some of them streamed: each answer is as if it were alone."""
     policies = ["infinigen", "full", "window", "quest"]

@@ -151,8 +151,23 @@ def test_a_stop_string_that_overlaps_itself(server):
 
 def test_fields_that_change_nothing(server):
     want = server.ask(PATH, {"prompt": "a", "n_predict": 3, "temperature": 0})[1]["content"]
-    for field in ({"samplers": "kp"}, {"samplers": ["top_k"]}, {"id_slot": -1.0}, {"min_keep": 1}, {"response_fields": ["content"]}):
+    for field in ({"samplers": "kp"}, {"samplers": ["top_k"]}, {"id_slot": -1.0}, {"min_keep": 1}):
         assert server.ask(PATH, {"prompt": "a", "n_predict": 3, "temperature": 0, **field})[1]["content"] == want
+
+
+def test_fields_that_are_wanted(server):
+    ask = {"prompt": "ab", "n_predict": 3, "temperature": 0}
+    whole = server.ask(PATH, ask)[1]
+    some = server.ask(PATH, {**ask, "response_fields": ["content", "timings/predicted_n", "a/b", "content/x", "/", ""]})[1]
+    assert some == {"content": whole["content"], "timings/predicted_n": 3}
+    assert server.ask(PATH, {**ask, "response_fields": []})[1].keys() == whole.keys()
+    several = server.ask(PATH, {**ask, "prompt": ["ab", "b"], "response_fields": ["index"]})[1]
+    assert several == [{"index": 0}, {"index": 1}]
+    last = server.native_events(PATH, {**ask, "response_fields": ["index", "stop"]})[-1]
+    assert last == {"index": 0, "stop": True}
+    for wanted in ("content", [1], ["a" * 129], ["a"] * 65):
+        status, reply, _ = server.ask(PATH, {**ask, "response_fields": wanted})
+        assert status == 400 and reply["error"]["param"] == "response_fields"
 
 
 def test_seeds_below_0(server):
