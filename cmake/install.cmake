@@ -4,7 +4,7 @@
 # and shell completions, which the program itself writes from its option table.
 include(CMakePackageConfigHelpers)
 
-install(FILES include/infinigen.h include/infinigen_tools.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/infinigen.h include/infinigen_requests.h include/infinigen_tools.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS infinigen infinigen-shared EXPORT infinigen-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 

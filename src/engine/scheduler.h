@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "engine/answer.h"
+#include "infinigen_requests.h"
 
 /* For what is not the cache's, a request's names are its own. */
 enum { IG_REQUEST_NAMES = 5 };

@@ -111,7 +111,7 @@ typedef struct ig_choice {
     ig_request_progress progress; /* with its prompt */
     bool is_progress_new;         /* it has not been told */
     double answered;              /* when all of the prompt was there */
-    float *vector; /* [d_model] what the prompt's states come to, where these are wanted */
+    float *vector;                /* [d_model] what the prompt's states come to, where these are wanted */
     ig_request_result result;
 } ig_choice;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The HTTP server: OpenAI's API over one model. It sees infinigen.h and nothing below it.
+ * The HTTP server: OpenAI's API over one model. It sees infinigen_requests.h and nothing below it.
  */
 #ifndef IG_SERVER_SERVER_H
 #define IG_SERVER_SERVER_H
 
 #include <jansson.h>
 
-#include "infinigen.h"
+#include "infinigen_requests.h"
 
 /* In the environment of a process that such a server has started. */
 #define IG_SERVER_HANDED_ON "INFINIGEN_HANDED_ON"

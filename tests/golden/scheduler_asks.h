@@ -11,6 +11,7 @@
 #include "base/compiler.h"
 #include "engine/session.h"
 #include "golden/tiny_session.h"
+#include "infinigen_requests.h"
 
 enum { N_CTX = 640, MOST = 700 };
 

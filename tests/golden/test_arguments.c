@@ -18,6 +18,7 @@
 #include "golden/tiny_session.h"
 #include "unit/temp_dir.h"
 #include "unit/tiny_gguf.h"
+#include "infinigen_requests.h"
 #include "infinigen_tools.h"
 
 enum { N_IDS = 100 };
@@ -755,6 +756,7 @@ static void no_call_is_left_out(void **state) {
     (void)state;
     char *tests = text_of("tests/golden/test_arguments.c");
     assert_true(count_tested("include/infinigen.h", tests) > 40);
+    assert_true(count_tested("include/infinigen_requests.h", tests) > 8);
     assert_true(count_tested("include/infinigen_tools.h", tests) > 8);
     free(tests);
 }

@@ -20,6 +20,7 @@
 
 #include "engine/cache.h"
 #include "golden/stored_session.h"
+#include "infinigen_requests.h"
 #include "kv/prefix_record.h"
 
 static bool sync_fails; /* once: the program calls this file's function */

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "golden/tiny_session.h"
+#include "infinigen_requests.h"
 #include "kernel/kernel.h"
 #include "model/model.h"
 

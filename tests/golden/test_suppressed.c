@@ -19,6 +19,7 @@
 
 #include "base/compiler.h"
 #include "golden/tiny_session.h"
+#include "infinigen_requests.h"
 #include "unit/temp_dir.h"
 
 enum { N_LIKELIEST = 5, N_DRAWS = 3000, N_PREDICT = 30 };
