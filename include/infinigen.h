@@ -382,7 +382,8 @@ typedef void (*ig_cache_audit_fn)(void *user, const ig_cache_audit *audit);
  * sessions. It stays as it is while they are open. */
 typedef struct ig_memory_options {
     const char *type;      /* how keys and values are kept: "f16" (default, NULL), "q8", "q4", "q2", "q1" */
-    uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
+    uint64_t ram_bytes;    /* most RAM for keys, values and their tables, with a disk tier for the rest (disk_bytes,
+                              disk_path); 0 (default): what the context needs */
     uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
     const char *disk_path; /* its directory */
     uint64_t vram_bytes;   /* most of a GPU's own memory for copies of the blocks that are read most, so that steps need
@@ -528,8 +529,8 @@ IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, c
  * one has computed as a prompt, K, V and sketch, in pieces of 16 tokens or more, without copying or computing. That
  * changes no bit of any result. What a closed session has computed is kept while there is room. With a disk tier the
  * blocks of sessions that are not being stepped leave RAM first, and come back by reading. Sessions whose policy drops
- * entries or must see the prompt being computed ("h2o", "snapkv", "infinigen-osdi24", a limit) share memory, but no
- * tokens. */
+ * entries or must see the prompt being computed ("h2o", "snapkv", "pyramidkv", "infinigen-osdi24", a limit) share
+ * memory, but no tokens. */
 IG_API ig_status ig_cache_open(ig_cache **out, ig_model *model, const ig_session_options *options, ig_error *err);
 /* No session lies in it any more. */
 IG_API void ig_cache_close(ig_cache *cache);
@@ -599,8 +600,8 @@ IG_API int ig_session_tokens(const ig_session *s, const int32_t **ids);
  * The logits of the last token are then current. If interrupted or failed, the session
  * holds the tokens computed so far. IG_E_NUMBER: the model made numbers that are not finite (NaN, infinities), or too
  * large to be kept; the error says where they were first seen, and nothing made of them is kept or handed out. A
- * session that has dropped entries for ever ("h2o", "snapkv", a limit) reuses its tokens only if ids[] begins with all
- * of them, and is empty after a step that failed. */
+ * session that has dropped entries for ever ("h2o", "snapkv", "pyramidkv", a limit) reuses its tokens only if ids[]
+ * begins with all of them, and is empty after a step that failed. IG_E_LIMIT: more tokens than the context holds. */
 IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err);
 
 /* The same, handing the logits of every *newly computed* token to `sink`: `logits` is
@@ -620,11 +621,11 @@ IG_API ig_status ig_session_sync_states(ig_session *s, const int32_t *ids, int n
  * then, is n only if they are held already and have current logits. ig_session_sync() begins with this. */
 IG_API ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n, ig_error *err);
 
-/* Drops the tokens from position n on, if there are so many. Then there are no current logits until the next sync or
- * decode. If entries were dropped for good, or reading fails, fewer than n tokens may be left; or if the model has
- * layers with a window, see whole_windows; or with states (ig_model_info.state_bytes), of which few are kept: where
- * prompts ended, and of the last step. With "infinigen-osdi24" none are left of a prompt behind which nothing was
- * decoded. */
+/* Drops the tokens from position n on; nothing happens if there are not so many. Then there are no current logits until
+ * the next sync or decode. If entries were dropped for good, or reading fails, fewer than n tokens may be left; or if
+ * the model has layers with a window, see whole_windows; or with states (ig_model_info.state_bytes), of which few are
+ * kept: where prompts ended, and of the last step. With "infinigen-osdi24" none are left of a prompt behind which
+ * nothing was decoded. */
 IG_API ig_status ig_session_cut(ig_session *s, int n, ig_error *err);
 
 /* Goes on with another policy and its options: the session keeps its tokens, their keys and values, and its logits.
@@ -664,7 +665,7 @@ typedef struct ig_batch_item {
  * different models, more tokens than the largest n_batch of the sessions) or the model's file has changed. */
 IG_API ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err);
 
-/* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */
+/* Logits after the last token, [n_vocab], owned by the session; NULL if there are no current ones. */
 IG_API const float *ig_session_logits(const ig_session *s);
 /* The log of the sum of exp(x) over n logits, to some 1e-6: a logit less this is the token's log probability. -INFINITY
  * where all are that, or there are none. Uses what the processor can, whatever a context's level is. */
@@ -849,7 +850,8 @@ typedef enum ig_finish {
 } ig_finish;
 
 /* Text as it comes, never part of a stop string. Characters come whole; bytes of tokens that are none, as the model
- * makes them, come as they are. True stops. */
+ * makes them, come as they are. It is called at each token, with n_bytes 0 where there is nothing to show. True stops.
+ */
 typedef bool (*ig_text_fn)(void *user, const char *text, size_t n_bytes);
 
 typedef struct ig_generate_options {

@@ -67,6 +67,14 @@ static const char *first_that_sees(const ig_cli_options *o) {
     return NULL;
 }
 
+/* Whether a list of words has this one. */
+static bool lists(const char *words, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
+    return false;
+}
+
 /* --kv-limit 100% is none. */
 static bool limits_all(const ig_cli_options *o) {
     for (int i = 0; i < o->kv_limit.n; i++)
@@ -76,6 +84,29 @@ static bool limits_all(const ig_cli_options *o) {
 
 static bool differs(const ig_cli_numbers *list, double own) {
     return list->n > 1 || (list->n && (list->v[0] < own || list->v[0] > own));
+}
+
+/* Options that none of the given policies looks at. */
+static void warn_of_deaf_policies(const ig_cli_options *o) {
+    static const char choosers[] = "infinigen oracle", most[] = "infinigen oracle quest h2o snapkv pyramidkv window";
+    const struct {
+        const void *option;
+        const char *name, *policies;
+    } all[] = {{&o->kv_mass, "--kv-mass", choosers},
+               {&o->kv_locality, "--kv-locality", choosers},
+               {&o->kv_inertia, "--kv-inertia", choosers},
+               {&o->no_kv_rest, "--no-kv-rest", choosers},
+               {&o->kv_sinks, "--kv-sinks", most},
+               {&o->kv_recent, "--kv-recent", most},
+               {&o->kv_sketch, "--kv-sketch", "infinigen infinigen-osdi24"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        bool is_heard = !o->kv_policy.n || !ig_cli_is_given(o, all[i].option);
+        for (int k = 0; k < o->kv_policy.n; k++) is_heard = is_heard || lists(all[i].policies, o->kv_policy.v[k]);
+        char text[128];
+        snprintf(text, sizeof text, "%s does nothing with the policy %s", all[i].name,
+                 o->kv_policy.n ? o->kv_policy.v[0] : "");
+        if (!is_heard) ig_cli_log((void *)o, IG_LOG_WARN, text);
+    }
 }
 
 /* Options that were given and have nothing to do. */
@@ -213,6 +244,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (!code) code = ig_cli_template_variables(&app->variables, o);
     if (code) return code;
     warn_of_idle_options(o);
+    warn_of_deaf_policies(o);
 
     context.n_threads = o->threads > 0 ? o->threads : 0;
     context.device = o->device;

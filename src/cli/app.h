@@ -231,5 +231,7 @@ int ig_cli_print_json(json_t *value);
 void ig_cli_print_csv(const char *const *columns, const json_t *row, bool with_names);
 /* The same in two or three lines on standard error. */
 void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s);
+/* Of these the line about audits, if there were any. */
+void ig_cli_print_audits(const ig_session *s);
 
 #endif

@@ -57,6 +57,7 @@ typedef struct ig_cli_evaluation {
     char title[64];        /* the file's name without folder and ending */
     char *examples;        /* text before each question */
     FILE *answers;         /* -o; NULL: none */
+    json_t *all;           /* reports of several tasks, to be printed at the end; NULL: there is one, or no --json */
     ig_eval_pair *options; /* of all questions, in order */
     size_t n_options;
     int n_shared;            /* tokens that all options begin with and that are computed once */

@@ -115,6 +115,7 @@ static json_t *json_of_runs(const ig_cli_evaluation *e, const ig_cli_eval_groups
     return list;
 }
 
+/* Of several tasks there is a list. */
 static void print_json(const ig_cli_evaluation *e, const ig_cli_eval_groups *groups) {
     bool alone = e->pairs->n == 1;
     json_t *json = ig_cli_report(e->app, alone ? e->readers->s : NULL);
@@ -130,7 +131,10 @@ static void print_json(const ig_cli_evaluation *e, const ig_cli_eval_groups *gro
     else
         json_object_set_new(json, "runs", json_of_runs(e, groups));
     if (e->interrupted || e->failed) json_object_set_new(json, e->failed ? "failed" : "interrupted", json_true());
-    ig_cli_print_json(json);
+    if (e->all)
+        json_array_append_new(e->all, json);
+    else
+        ig_cli_print_json(json);
 }
 
 /* ---- table ------------------------------------------------------------------- */
@@ -199,6 +203,7 @@ static void print_row(const ig_cli_evaluation *e, int i) {
     if (has_disk(e))
         printf(" %6.2f MB %5.1f %%", ig_cli_mean(tally.read, tally.n_decoded) / 1e6, ig_cli_tally_stall(&tally) * 100);
     putchar('\n');
+    ig_cli_print_audit(stdout, "  audit:", &tally);
     if (!ig_cli_eval_generates(e)) return;
     print_cells(e, run);
     if (e->most_turns == 1) return;

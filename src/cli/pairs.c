@@ -276,6 +276,12 @@ json_t *ig_cli_tally_audit(const ig_cli_tally *t) {
                      "output_cosine_mean", ig_cli_mean(t->output_cosine, n), "needed_mean", ig_cli_mean(t->needed, n));
 }
 
+void ig_cli_print_audit(FILE *to, const char *whose, const ig_cli_tally *t) {
+    if (t->n_audits)
+        fprintf(to, "%s the entries used hold %.1f %% of the attention, 99 of 100 heads over %.1f %%\n", whose,
+                ig_cli_mean(t->mass, t->n_audits) * 100, ig_cli_mean(t->mass_p1, t->n_audits) * 100);
+}
+
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
     json_object_set_new(json, "step", ig_cli_tally_step(t));
     json_object_set_new(json, "selected_share", json_real(ig_cli_mean_share(t->selected, t->n_decoded)));

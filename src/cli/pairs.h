@@ -70,6 +70,8 @@ double ig_cli_tally_stall(const ig_cli_tally *t);
 json_t *ig_cli_tally_step(const ig_cli_tally *t);
 /* What audits found: "n", "mass_mean", "mass_p1", "cosine_mean", "output_cosine_mean", "needed_mean". */
 json_t *ig_cli_tally_audit(const ig_cli_tally *t);
+/* A line that begins with `whose`, if there were audits. */
+void ig_cli_print_audit(FILE *to, const char *whose, const ig_cli_tally *t);
 /* Adds "step", "selected_share", "fetched_share", "block_share", "generation_tps", "read_bytes_per_token",
  * "stall_share", "memory", and "audit" if there was one. */
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t);

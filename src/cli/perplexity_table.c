@@ -272,11 +272,26 @@ static void print_parts(const table *t, bool kl) {
     }
 }
 
+/* A line for each policy. */
+static void print_audits(const table *t) {
+    bool has_begun = false;
+    for (int i = 0; i < t->pairs.n; i++) {
+        char whose[96], budget[32];
+        const char *text = ig_cli_pair_budget(budget, &t->pairs.v[i]);
+        bool is_own = !*text || strcmp(text, "own") == 0;
+        snprintf(whose, sizeof whose, "Audit of %s%s%s:", t->rivals[i].cache.policy, is_own ? "" : " ",
+                 is_own ? "" : text);
+        if (!has_begun && t->runs[i].total.tally.n_audits) has_begun = putchar('\n') != EOF;
+        ig_cli_print_audit(stdout, whose, &t->runs[i].total.tally);
+    }
+}
+
 /* `code`: how the scoring ended. */
 static void report(table *t, int code) {
     for (int i = 0; t->json && i < t->pairs.n; i++) json_array_append_new(t->json, json_of_run(t, i, code));
     for (int i = 0; !t->json && i < t->pairs.n; i++) print_row(t, i);
     if (t->json) return;
+    print_audits(t);
     if (t->parts) print_parts(t, false);
     if (t->parts && has_kl(t)) print_parts(t, true);
     if (is_partial(t)) printf("\nAfter %d of %d chunks.\n", t->i_chunk, t->n_chunks);

@@ -212,6 +212,12 @@ static void print_weights(const ig_cli_app *app) {
             st.n_experts ? "up to " : "", step, read, st.is_direct ? "" : " through the page cache", st.wait_seconds);
 }
 
+void ig_cli_print_audits(const ig_session *s) {
+    ig_cli_tally tally = {0};
+    ig_cli_tally_session(&tally, s);
+    ig_cli_print_audit(stderr, "audit      ", &tally);
+}
+
 void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     ig_session_stats st;
     char weights[32], kv[32], sketch[32], peak[32];
@@ -236,9 +242,7 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
             ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),
             ig_context_cpu(app->ctx));
     print_weights(app);
-    if (st.n_audits)
-        fprintf(stderr, "audit       the entries used hold %.1f %% of the attention, 99 of 100 heads over %.1f %%\n",
-                st.mass_mean * 100, st.mass_p1 * 100);
+    ig_cli_print_audits(s);
     if (st.dropped) fprintf(stderr, "dropped     %llu entries\n", (unsigned long long)st.dropped);
     char disk[32], read[32];
     if (st.vram_read_bytes)

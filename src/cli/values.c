@@ -59,7 +59,9 @@ static bool parse_amount(ig_cli_amount *out, const char *text, char why[IG_CLI_W
         return false;
     }
     if (v <= 0 || v > (percent ? 100 : share ? 1 : count_of_all)) {
-        snprintf(why, IG_CLI_WHY_BYTES, "is out of range: give 1 or more tokens, or a share above 0%% and up to 100%%");
+        snprintf(why, IG_CLI_WHY_BYTES,
+                 "is out of range: give 1 or more tokens, or a share above 0%% and up to 100%% (a percent sign, a "
+                 "decimal point or an exponent makes it one)");
         return false;
     }
     *out = share ? (ig_cli_amount){.share = percent ? v / 100 : v} : (ig_cli_amount){.number = (uint64_t)v};
@@ -287,7 +289,7 @@ bool ig_cli_set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
         case IG_KIND_CHOICE:
             return (*(const char **)out = find_choice(text, row->choices, why)) != NULL;
         case IG_KIND_INTS: /* bench measures again what is listed again, as llama-bench does */
-            return parse_list(row, out, text, !(o->verb->bit & IG_VERB_LISTS), wrong, why) &&
+            return parse_list(row, out, text, false, wrong, why) &&
                    (o->verb->bit == IG_VERB_BENCH || drop_repeated(out));
         case IG_KIND_NUMBERS:
         case IG_KIND_AMOUNTS:

@@ -234,12 +234,14 @@ static int evaluate_all(ig_cli_app *app, ig_eval_task *const *tasks) {
     ig_session_options session = ig_cli_session_options(app);
     ig_cli_pairs pairs;
     FILE *answers = NULL;
+    json_t *all = o->json && o->tasks.n > 1 ? json_array() : NULL;
     int code = ig_cli_open_pairs(&pairs, app, &session.cache);
     for (int i = 0; !code && i < o->tasks.n; i++) {
-        ig_cli_evaluation e = {.app = app, .task = tasks[i], .pairs = &pairs, .answers = answers};
+        ig_cli_evaluation e = {.app = app, .task = tasks[i], .pairs = &pairs, .answers = answers, .all = all};
         code = evaluate(&e, o->shots ? o->shots_files.v[i] : NULL, i == 0);
         answers = e.answers;
     }
+    if (all && ig_cli_print_json(all) && !code) code = IG_EXIT_FAILED;
     ig_cli_close_pairs(&pairs);
     if (answers && fclose(answers) != 0 && !code) code = ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
     return code;

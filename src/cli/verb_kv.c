@@ -270,10 +270,8 @@ int ig_cli_kv(const ig_cli_options *given) {
         return IG_EXIT_USAGE;
     }
     bool takes_ids = strcmp(o->rest, "rm") == 0 && !o->note && !o->model && !o->all;
-    if (!o->kv_store && o->n_words == 1 && !takes_ids) { /* the only thing that could be meant */
-        o->kv_store = o->words[0];
-        o->n_words = 0;
-    }
+    if (!o->kv_store && (takes_ids ? o->n_words > 1 : o->n_words == 1)) /* the only thing that could be meant */
+        o->kv_store = o->words[--own.n_words];
     int code = check_options(o, o->rest);
     if (code) return code;
     ig_cli_catch_interrupts(false);

@@ -102,7 +102,10 @@ static int report(const measurement *m, const ig_session *s, const ig_cli_pair *
             printf("Final estimate: ");
         printf("PPL = %.4f +/- %.5f\n", ig_eval_perplexity(&m->total), ig_eval_perplexity_error(&m->total));
         ig_cli_perplexity_print_parts(m->part_totals, m->app.o);
-        if (isatty(STDERR_FILENO) || m->app.o->verbose) ig_cli_print_stats(&m->app, s);
+        if (isatty(STDERR_FILENO) || m->app.o->verbose)
+            ig_cli_print_stats(&m->app, s);
+        else
+            ig_cli_print_audits(s);
         return IG_EXIT_OK;
     }
     json_t *json = ig_cli_report(&m->app, s);

@@ -121,6 +121,8 @@ static int report(const ig_cli_app *app, const ig_session *s, const answer *a, s
         if (isatty(STDOUT_FILENO)) fputc('\n', stderr);
         ig_cli_print_stats(app, s);
         fprintf(stderr, "seed        %llu, ended by %s\n", (unsigned long long)seed, finish_names[result->finish]);
+    } else {
+        ig_cli_print_audits(s);
     }
     return IG_EXIT_OK;
 }

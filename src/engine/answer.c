@@ -70,7 +70,7 @@ void ig_answer_close(ig_answer *a) {
 }
 
 static void show(ig_answer *a, size_t n) {
-    if (n && a->o->on_text && !a->is_interrupted) a->is_interrupted = a->o->on_text(a->o->user, a->held, n);
+    if (a->o->on_text && !a->is_interrupted) a->is_interrupted = a->o->on_text(a->o->user, a->held, n);
     memmove(a->held, a->held + n, a->n_held - n);
     a->n_held -= n;
 }

@@ -35,7 +35,9 @@ ig_status ig_generate(ig_generate_result *result, ig_session *s, ig_sampler *sam
     if (!s || !sampler) return ig_fail(err, IG_E_ARG, "ig_generate: session and sampler are needed");
     if (!ig_sampler_is_for(sampler, s->model))
         return ig_fail(err, IG_E_ARG, "ig_generate: the sampler was opened for another model");
-    if (!s->has_logits) return ig_fail(err, IG_E_ARG, "ig_generate: the session holds no tokens yet");
+    if (!s->has_logits)
+        return ig_fail(err, IG_E_ARG,
+                       "ig_generate: the session has no logits of its last token: sync its tokens first");
     ig_generate_options o = options ? *options : ig_generate_defaults();
     ig_status status = ig_answer_check(&o, s->model, err);
     if (status) return status;

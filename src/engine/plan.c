@@ -201,7 +201,11 @@ static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, i
 static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
     int n_layers = ig_policy_sparse_layers(&p->policy, o);
-    if (p->ops->limit) p->tiers.n_dropping = n_layers;
+    if (p->ops->limit) {
+        const ig_policy policy = {p->ops, p->policy, *o};
+        p->tiers.n_dropping = n_layers;
+        p->tiers.n_kept = ig_policy_count(&policy, p->o.n_ctx);
+    }
     if (o->memory.limit == 0 && !o->memory.limit_bytes) return IG_OK;
     if (!p->ops->takes_limit)
         return ig_fail(err, IG_E_ARG, "KV limit: the policy %s takes none%s", p->ops->name,
@@ -305,7 +309,7 @@ static ig_status find_policy(ig_session_plan *p, const ig_model *m, ig_error *er
     if (!p->o.cache.policy) p->o.cache.policy = ig_config_policy(&m->config);
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (s || !p->ops->goes_by_index || m->config.index.dim) return s;
-    return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s: the model brings no indexer along", p->ops->name);
+    return ig_fail(err, IG_E_ARG, "KV policy %s: the model brings no indexer along", p->ops->name);
 }
 
 static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
@@ -436,12 +440,14 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
 void ig_session_warn_of_size(const ig_session_plan *p, const ig_model *m) {
     ig_cache_plan_info info;
     char need[64], room[64];
+    bool are_many = count_sequences(p) > 1;
     uint64_t available = ig_memory_available();
     if (!m->ctx->device->ops->is_host || count_bytes(&info, p, m, NULL) || info.total - info.weights <= available)
         return;
     ig_log(m->ctx, IG_LOG_WARN,
            "full contexts (%llu of %d tokens) will take %s of memory beside the weights, and %s are available: a limit "
-           "for keys and values (--kv-ram SIZE), a smaller context (-c) or fewer of them (-np) take less",
+           "for keys and values (--kv-ram SIZE)%s a smaller context (-c)%s less",
            (unsigned long long)count_sequences(p), p->o.n_ctx, ig_bytes_text(need, info.total - info.weights),
-           ig_bytes_text(room, available));
+           ig_bytes_text(room, available), are_many ? "," : " or",
+           are_many ? " or fewer of them (-np) take" : " takes");
 }

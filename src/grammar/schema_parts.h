@@ -138,7 +138,7 @@ ig_status ig_schema_pattern(ig_schema_writer *w, const ig_schema_at *at);
 ig_status ig_schema_integer(ig_schema_writer *w, const ig_schema_at *at);
 ig_status ig_schema_number(ig_schema_writer *w, const ig_schema_at *at);
 
-/* IG_E_UNSUPPORTED if the schema has a format. */
+/* IG_E_UNSUPPORTED if the schema has a format that constrains its values. */
 ig_status ig_schema_refuse_format(const ig_schema_writer *w, const ig_schema_at *at);
 
 #endif

@@ -24,10 +24,23 @@ static const struct {
     {"ipv6", IG_COMMON_IPV6, {2, 39}},
 };
 
+/* Whether a format constrains a value, as JSON Schema or OpenAPI says; any other is a remark ("path", "password"). */
+static bool is_defined(const char *format) {
+    static const char *const others[] = {
+        "idn-email", "idn-hostname", "uri-reference",         "iri",   "iri-reference", "uri-template", "json-pointer",
+        "regex",     "byte",         "relative-json-pointer", "int32", "int64",         "float",        "double"};
+    for (size_t i = 0; i < IG_COUNT(others); i++)
+        if (strcmp(format, others[i]) == 0) return true;
+    for (size_t i = 0; i < IG_COUNT(formats); i++)
+        if (strcmp(format, formats[i].name) == 0) return true;
+    return false;
+}
+
 ig_status ig_schema_refuse_format(const ig_schema_writer *w, const ig_schema_at *at) {
     const json_t *format = json_object_get(at->schema, "format");
     if (!format) return IG_OK;
     if (!json_is_string(format)) return ig_fail(w->err, IG_E_FORMAT, "%s: 'format' is not a text", at->place);
+    if (!is_defined(json_string_value(format))) return IG_OK;
     return ig_fail(w->err, IG_E_UNSUPPORTED, "%s: 'format' of '%.64s' is not supported", at->place,
                    json_string_value(format));
 }
@@ -56,7 +69,7 @@ ig_status ig_schema_string(ig_schema_writer *w, const ig_schema_at *at) {
                        format ? "'format'" : "a length");
     if (pattern) return ig_schema_pattern(w, at);
     if (format && !json_is_string(format)) return ig_schema_refuse_format(w, at);
-    if (format) return write_format(w, at, json_string_value(format), span);
+    if (format && is_defined(json_string_value(format))) return write_format(w, at, json_string_value(format), span);
     if (!span.max) return ig_buffer_text(&w->line, "\"\\\"\\\"\""), IG_OK;
     w->used |= IG_BIT(IG_COMMON_CHAR);
     ig_buffer_text(&w->line, "\"\\\"\" char");

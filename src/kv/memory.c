@@ -123,11 +123,13 @@ static void *lay_out(ig_kv_memory *m, size_t n_blocks, size_t n_frames) {
 }
 
 /* The frames that a tiered memory cannot do without: last blocks of all tables of all sequences, two batches being
- * written, and two layers' worth of chosen blocks of one sequence (the layer at work and the next one's prefetch). */
-static size_t least_frames(const ig_kv_memory *m) {
+ * written, two layers' worth of chosen blocks of one sequence (the layer at work and the next one's prefetch), and what
+ * is kept where entries are dropped. */
+static size_t least_frames(const ig_kv_memory *m, const ig_kv_options *o) {
     size_t tables = m->layer_tables, batch = ig_kv_blocks_for(m, m->shape.n_batch) + 2 * m->n_sequences;
     size_t open = m->shares ? m->n_tables * m->piece_blocks : m->n_tables; /* a piece may come as a whole */
-    return m->n_sequences * open + 2 * batch * tables + 2 * tables * m->sequence_blocks;
+    size_t kept = o->n_kept ? (size_t)o->n_dropping * (size_t)m->shape.n_kv_heads * ig_kv_blocks_for(m, o->n_kept) : 0;
+    return m->n_sequences * (open + kept) + 2 * batch * tables + 2 * tables * m->sequence_blocks;
 }
 
 int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *o) {
@@ -216,7 +218,7 @@ static ig_status count_frames(size_t *n_frames, ig_kv_memory *m, size_t n_blocks
     uint64_t mapped = o->is_mapped ? least_mapped(m, *n_frames, o) : 0;
     if (o->ram_bytes < mapped) return fail_ram(o, mapped, err);
     if (!o->disk_bytes || !o->ram_bytes) return IG_OK;
-    size_t least = least_frames(m), per_frame = IG_FRAME_BYTES + FRAME_TABLE_BYTES;
+    size_t least = least_frames(m, o), per_frame = IG_FRAME_BYTES + FRAME_TABLE_BYTES;
     if (least > n_blocks) least = n_blocks;
     uint64_t need = table_bytes(m, n_blocks, least, o) + (uint64_t)least * IG_FRAME_BYTES;
     if (o->ram_bytes < need) return fail_ram(o, need, err);

@@ -54,6 +54,7 @@ typedef struct ig_kv_options {
     ig_device *device;     /* whose operations read them; outlives the memory; NULL: the host's alone */
     uint64_t vram_bytes;   /* most bytes of the device's own memory for copies of blocks, if it has one */
     int n_dropping;        /* layers of which entries will be dropped for ever: sizes are planned for so many */
+    int n_kept;            /* entries that stay of a KV head of these, which lie in RAM even if there is a disk */
     int limit;             /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
     int n_sequences;       /* most at a time; 0: one */
     const int *window;     /* [n_layers] a layer's attention sees the last so many tokens, 0: all; outlives the memory.

@@ -120,7 +120,9 @@ static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
 }
 
 ig_status ig_kv_fail_kept(ig_error *err) {
-    return ig_fail(err, IG_E_LIMIT, "the KV cache's share of RAM is too small for the entries that stay in it");
+    return ig_fail(err, IG_E_LIMIT,
+                   "the KV cache's share of RAM is too small for the entries that stay in it: those that are kept of "
+                   "prompts, and all of answers");
 }
 
 ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err) {

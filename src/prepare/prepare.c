@@ -176,7 +176,7 @@ static ig_status factorise(preparation *p, ig_error *err) {
     for (int i = 0; !s && i < heads; i++) {
         ig_moments m = moments_of(p, i / n_heads, i % n_heads);
         float *maps = p->maps + (size_t)i * ig_sketch_head_floats(&p->shape);
-        if (p->m->weights.sink_scores)
+        if (p->m->weights.sink_scores && !is_skew(p))
             memset(m.k1, 0, (size_t)c->head_dim * sizeof *m.k1); /* a sink would see the offset */
         bool done = is_skew(p) ? ig_factor_skew(maps, m.q2, c->head_dim, scratch)
                                : ig_factor(maps, &m, c->head_dim, p->shape.rank, scratch);

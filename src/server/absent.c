@@ -33,7 +33,6 @@ static const absent_field absent[] = {
     {"ebnf", JSON_STRING, NULL},
     {"structural_tag", JSON_STRING, NULL},
     {"guided_whitespace_pattern", JSON_STRING, NULL},
-    {"verbosity", JSON_STRING, "medium"},
     {"reasoning", JSON_OBJECT, NULL},
     {"reasoning_effort", JSON_STRING, "none"},
     {"reasoning_format", JSON_STRING, "none"}, /* of a chat it says where thoughts go */
@@ -98,6 +97,7 @@ static const struct {
     json_type type;  /* JSON_TRUE: true or false; JSON_NULL: any */
     bool is_of_note; /* it asks for something, if it is not false, empty or below 0 */
 } idle[] = {
+    {"verbosity", JSON_STRING, true},
     {"user", JSON_STRING, false},
     {"metadata", JSON_OBJECT, false},
     {"store", JSON_TRUE, false},
@@ -155,6 +155,8 @@ static void note(ig_server *s, const char *name, const char *what) {
 
 /* The name comes from a client: only what a terminal shows as it is. */
 void ig_field_note(ig_server *s, const char *name) { note(s, name, "is not known"); }
+
+void ig_field_note_left(ig_server *s, const char *name) { note(s, name, "is left out"); }
 
 static bool refuse_field(ig_call *c, const char *where, const char *name, const char *why) {
     char field[128];

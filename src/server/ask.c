@@ -415,16 +415,12 @@ static bool read_length(ig_exchange *x) {
     bool is_native = x->api->is_native;
     int64_t own = x->api->is_chat || is_native ? -1 : 16, most_ms = 0; /* -1: to the end of the context */
     int64_t most = x->call->server->o->n_predict > 0 ? x->call->server->o->n_predict : own;
-    const char *name = names[0];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         if (!ig_field_int(x->call, x->body, names[i], -1, INT_MAX, &most)) return false;
-        if (ig_field(x->body, names[i])) name = names[i];
-    }
     if (is_native && !ig_field_int(x->call, x->body, "t_max_predict_ms", -1, INT_MAX, &most_ms)) return false;
     x->most_seconds = most_ms > 0 ? (double)most_ms / 1e3 : 0;
-    x->only_reads = is_native && most == 0;
+    x->only_reads = most == 0 && !x->is_echo;
     most += x->only_reads;
-    if (most == 0 && !x->is_echo) return ig_refuse(x->call, 400, name, "%s may be 0 only with echo", name);
     x->ask.generate.n_predict = (int)most;
     return true;
 }

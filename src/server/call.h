@@ -82,6 +82,11 @@ bool ig_reply_end(ig_call *c);
 json_t *ig_refusal_json(const ig_refusal *r);
 /* v; or, if not all parts of it are there, NULL, and v is dropped. */
 json_t *ig_json_if(bool ok, json_t *v);
+/* As RFC 3339 writes it. */
+json_t *ig_json_time(time_t seconds);
+/* A model in a list, and the list, with what Anthropic's clients read of both. Take what they add to. */
+json_t *ig_model_entry(json_t *model, int64_t created);
+json_t *ig_models_list(json_t *list);
 /* A list of numbers. */
 json_t *ig_reply_bytes(const char *bytes, size_t n);
 
@@ -112,6 +117,7 @@ bool ig_field_only(ig_call *c, const json_t *object, const char *where, const ch
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* Logs, once for each name, that requests have a field which is passed over. */
 void ig_field_note(ig_server *s, const char *name);
+void ig_field_note_left(ig_server *s, const char *name); /* it is known, and not there */
 /* Values of a JSON text, about; SIZE_MAX: it goes too deep. */
 size_t ig_json_values(const char *text, size_t n);
 /* The body, an object or whatever `type` is, to be dropped by the caller; NULL: refused. */

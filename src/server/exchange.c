@@ -217,7 +217,7 @@ static bool on_text(void *user, const char *text, size_t n) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
     pthread_mutex_lock(&x->lock);
-    k->has_failed |= !add_to_text(k, text, n);
+    k->has_failed |= !x->only_reads && !add_to_text(k, text, n);
     /* Who does not read is not waited for. */
     size_t told = k->n_sent < k->n_echo ? k->n_echo : k->n_sent;
     bool stops = k->has_failed || (x->is_stream && k->n_text - told > IG_SERVER_UNSENT_MAX);
@@ -253,6 +253,7 @@ static void note_id(ig_choice *k, int32_t id) {
 static void on_token(void *user, const ig_request_token *t) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
+    if (x->only_reads && !t->is_prompt) return;
     if (!t->is_prompt && !t->is_end) {
         pthread_mutex_lock(&x->lock);
         k->n_seen++;
@@ -277,17 +278,20 @@ static void on_token(void *user, const ig_request_token *t) {
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Scores of tokens that begin where the text has ended, as those of a stop string. What a stream has told of stays. */
-static void drop_stop(ig_choice *k) {
+size_t ig_choice_bytes(const ig_choice *k, int32_t id) {
     const ig_exchange *x = k->exchange;
+    const int32_t two[] = {id, id}; /* as ig_token_bytes() has it */
+    return (ig_detokenize(x->call->server->o->model, two, 2, x->shows_special, NULL, 0) + 1) / 2;
+}
+
+/* Scores of tokens that begin where the text has ended, as those of a stop string. */
+static void drop_stop(ig_choice *k) {
     size_t left = k->n_text - k->n_echo, n = k->n_prompt_scores;
     for (; n < k->n_tokens && left > 0; n++) {
-        int32_t id = k->tokens[n].token.id; /* twice, as ig_token_bytes() has it */
-        size_t twice =
-            ig_detokenize(x->call->server->o->model, (const int32_t[]){id, id}, 2, x->shows_special, NULL, 0);
-        left -= (twice + 1) / 2 < left ? (twice + 1) / 2 : left;
+        size_t bytes = ig_choice_bytes(k, k->tokens[n].token.id);
+        left -= bytes < left ? bytes : left;
     }
-    if (n < k->n_tokens) k->n_tokens = n > k->n_tokens_sent ? n : k->n_tokens_sent;
+    if (n < k->n_tokens) k->n_tokens = n > k->n_tokens_sent ? n : k->n_tokens_sent; /* none of them has been told */
 }
 
 static void on_progress(void *user, const ig_request_progress *p) {
@@ -309,7 +313,9 @@ static void on_end(void *user, const ig_request_result *result) {
     pthread_mutex_lock(&x->lock);
     k->result = *result;
     if (k->is_late && result->finish == IG_FINISH_INTERRUPTED) k->result.finish = IG_FINISH_LENGTH;
-    if (x->only_reads) k->result.n_tokens = 0;
+    if (x->only_reads)
+        k->result.n_tokens = 0,
+        k->result.finish = k->result.finish == IG_FINISH_INTERRUPTED ? k->result.finish : IG_FINISH_LENGTH;
     if (k->result.finish == IG_FINISH_STOP && !x->ask.generate.shows_stop) drop_stop(k);
     k->has_ended = true;
     x->n_ended++;

@@ -99,7 +99,8 @@ typedef struct ig_choice {
     size_t n_echo; /* the prompt's */
     ig_token_record *tokens;
     size_t n_tokens, cap_tokens, n_tokens_sent, n_prompt_scores;
-    int32_t *ids; /* of the answer's tokens, the last one too that ends it, if they are to be returned */
+    size_t n_bytes_listed; /* of the text, by the tokens sent */
+    int32_t *ids;          /* of the answer's tokens, the last one too that ends it, if they are to be returned */
     size_t n_ids, cap_ids, n_ids_sent;
     size_t n_characters; /* of the tokens sent, for text_offset */
     bool has_begun;      /* its first chunk was sent */
@@ -226,6 +227,8 @@ bool ig_infill_prompt(ig_exchange *x, const ig_infill *in);
 
 /* What a token stands for within a text, special ones too; its length. */
 size_t ig_token_bytes(const ig_server *s, int32_t id, char bytes[IG_TOKEN_BYTES_MAX]);
+/* Bytes of the text that come of a token. */
+size_t ig_choice_bytes(const ig_choice *k, int32_t id);
 json_t *ig_exchange_head(const ig_exchange *x, const char *object);
 json_t *ig_exchange_usage(const ig_exchange *x);
 /* How far it is with its prompt, as llama-server has it; and how fast it was, so far or in all. */

@@ -54,40 +54,49 @@ static bool add_answer(ig_translation *t, const json_t *content, size_t number, 
     return ok;
 }
 
-/* Takes `texts`, if there are any: a user's message. */
-static void end_texts(ig_translation *t, json_t **texts) {
+/* Takes `texts`, if there are any: a message. */
+static void end_texts(ig_translation *t, const char *role, json_t **texts) {
     if (json_array_size(*texts))
-        ig_translation_append(t, t->messages, json_pack("{s:s, s:o}", "role", "user", "content", *texts));
+        ig_translation_append(t, t->messages, json_pack("{s:s, s:o}", "role", role, "content", *texts));
     else
         json_decref(*texts);
     *texts = NULL;
 }
 
+/* The text of a document that is nothing else. */
+static json_t *document_text(const json_t *block) {
+    const json_t *source = ig_field(block, "source");
+    return ig_is_type(block, "document") && ig_is_type(source, "text") ? ig_field(source, "data") : NULL;
+}
+
 /* What tools have returned are messages of their own in a chat. */
-static bool add_question(ig_translation *t, const json_t *content, size_t number) {
+static bool add_question(ig_translation *t, const char *role, const json_t *content, size_t number) {
     size_t i;
     json_t *block, *texts = NULL;
-    bool ok = true;
+    bool ok = true, is_user = strcmp(role, "user") == 0;
     json_array_foreach(content, i, block) {
         char where[64];
         snprintf(where, sizeof where, "messages[%zu].content[%zu]", number, i);
-        if (ig_is_type(block, "tool_result")) {
+        if (ig_is_type(block, "tool_result") && is_user) {
             json_t *result = ig_field(block, "content");
             const char *id = NULL;
             ok = ok && ig_field_text(t->call, block, "tool_use_id", &id);
-            end_texts(t, &texts);
+            end_texts(t, role, &texts);
             ig_translation_append(t, t->messages,
                                   json_pack("{s:s, s:s*, s:o}", "role", "tool", "tool_call_id", id, "content",
                                             result ? json_incref(result) : json_string("")));
         } else if (ig_is_type(block, "text")) {
             if (!texts) texts = json_array();
             t->ok &= json_array_append(texts, block) == 0;
+        } else if (document_text(block)) {
+            if (!texts) texts = json_array();
+            ig_translation_append(t, texts, json_pack("{s:s, s:O}", "type", "text", "text", document_text(block)));
         } else {
-            ok = ig_refuse(t->call, 400, where, "%s: of a user only blocks of type text and tool_result are supported",
-                           where);
+            ok = ig_refuse(t->call, 400, where, "%s: of a %s only blocks of type %s are supported", where, role,
+                           is_user ? "text, tool_result and document (of plain text)" : "text");
         }
     }
-    end_texts(t, &texts);
+    end_texts(t, role, &texts);
     return ok;
 }
 
@@ -99,14 +108,15 @@ static bool add_messages(ig_translation *t, const json_t *list) {
         json_t *content = ig_field(m, "content");
         const char *role = NULL;
         if (!ig_field_text(t->call, m, "role", &role)) return false;
-        bool is_answer = role && strcmp(role, "assistant") == 0;
-        if (!is_answer && !(role && strcmp(role, "user") == 0))
-            return ig_refuse(t->call, 400, "messages", "messages[%zu].role must be user or assistant", i);
+        bool is_answer = role && strcmp(role, "assistant") == 0, is_system = role && strcmp(role, "system") == 0;
+        if (!is_answer && !is_system && !(role && strcmp(role, "user") == 0))
+            return ig_refuse(t->call, 400, "messages", "messages[%zu].role must be user, assistant or system", i);
         if (!json_is_string(content) && !json_is_array(content))
             return ig_refuse(t->call, 400, "messages", "messages[%zu].content must be a string or a list of blocks", i);
         json_t *blocks =
             json_is_array(content) ? json_incref(content) : json_pack("[{s:s, s:O}]", "type", "text", "text", content);
-        bool ok = is_answer ? add_answer(t, blocks, i, i + 1 == json_array_size(list)) : add_question(t, blocks, i);
+        bool ok =
+            is_answer ? add_answer(t, blocks, i, i + 1 == json_array_size(list)) : add_question(t, role, blocks, i);
         t->ok &= blocks != NULL;
         json_decref(blocks);
         if (!ok) return false;
@@ -138,9 +148,10 @@ static bool add_choice(ig_translation *t, const json_t *choice) {
 
 static bool add_thinking(ig_translation *t, const json_t *thinking) {
     if (!thinking || ig_is_type(thinking, "adaptive")) return true;
-    bool is_on = ig_is_type(thinking, "enabled");
+    bool is_on = ig_is_type(thinking, "enabled") || ig_is_type(thinking, "between_tools");
     if (!is_on && !ig_is_type(thinking, "disabled"))
-        return ig_refuse(t->call, 400, "thinking", "thinking must be of type enabled, disabled or adaptive");
+        return ig_refuse(t->call, 400, "thinking",
+                         "thinking must be of type enabled, between_tools, disabled or adaptive");
     json_t *variables = ig_field(t->out, "chat_template_kwargs");
     if (variables && !json_is_object(variables)) return true; /* which is refused later */
     variables = variables ? json_copy(variables) : json_object();

@@ -68,15 +68,14 @@ static json_t *reply_with(ig_exchange *x, size_t i, json_t *ids) {
     const ig_request_result *r = &k->result;
     const char *why = r->finish == IG_FINISH_END ? "eos" : r->finish == IG_FINISH_STOP ? "word" : "limit";
     const char *word = r->finish == IG_FINISH_STOP ? x->stops[r->stop] : "";
-    size_t n_text = x->only_reads ? 0 : k->n_text;
-    json_t *text = ig_text_stringn(k->text ? k->text : "", x->is_stream ? 0 : n_text); /* or else it has been told */
+    json_t *text = ig_text_stringn(k->text ? k->text : "", x->is_stream ? 0 : k->n_text); /* or else it has been told */
     json_t *out = json_pack("{s:i, s:o, s:O*, s:b, s:s, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", (int)i,
-                            "content", text, "tokens", x->only_reads ? NULL : ids, "stop", 1, "stop_type", why,
-                            "stopping_word", word, "model", x->model_name, "tokens_predicted", r->n_tokens,
-                            "tokens_evaluated", r->n_prompt, "tokens_cached", r->n_prompt + r->n_tokens, "truncated", 0,
-                            "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings",
-                            ig_choice_timings(k), "infinigen", ig_choice_cost(k));
-    return with_scores(out, x->only_reads ? json_null() : ig_choice_logprobs(k, k->n_tokens - k->n_tokens_sent));
+                            "content", text, "tokens", ids, "stop", 1, "stop_type", why, "stopping_word", word, "model",
+                            x->model_name, "tokens_predicted", r->n_tokens, "tokens_evaluated", r->n_prompt,
+                            "tokens_cached", r->n_prompt + r->n_tokens, "truncated", 0, "has_new_line",
+                            k->text && memchr(k->text, '\n', k->n_text) != NULL, "timings", ig_choice_timings(k),
+                            "infinigen", ig_choice_cost(k));
+    return with_scores(out, ig_choice_logprobs(k, k->n_tokens - k->n_tokens_sent));
 }
 
 /* Of a reply, which it takes, the fields that are wanted, if that is said: "a/b" is b of a, under this name. */
@@ -128,7 +127,7 @@ static bool tell(ig_exchange *x, json_t *choice) {
     bool has_news = json_string_length(text) || json_array_size(scores);
     if (is_last)
         ok = ig_stream_event(x, NULL, pick_fields(x, reply_with(x, i, ids)));
-    else if (x->choices[i].is_progress_new || (has_news && !x->only_reads))
+    else if (x->choices[i].is_progress_new || has_news)
         ok = tell_part(x, i, choice, ids);
     json_decref(choice);
     return ok;

@@ -12,16 +12,9 @@
 
 /* ---- what all have -------------------------------------------------------------------------------- */
 
-static json_t *time_json(time_t seconds) {
-    char text[64];
-    struct tm t;
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &t));
-    return json_string(text);
-}
-
 /* Takes `calls`; NULL: there are none. text and thoughts may be NULL, too. */
 static json_t *head_of(const char *model, bool is_message, json_t *text, json_t *thoughts, json_t *calls) {
-    json_t *out = json_pack("{s:s, s:o, s:b}", "model", model, "created_at", time_json(time(NULL)), "done", 0),
+    json_t *out = json_pack("{s:s, s:o, s:b}", "model", model, "created_at", ig_json_time(time(NULL)), "done", 0),
            *to = is_message ? json_pack("{s:s}", "role", "assistant") : json_incref(out);
     json_t *said = text ? json_incref(text) : json_string("");
     bool ok = json_object_set_new(to, is_message ? "content" : "response", said) == 0;
@@ -235,7 +228,7 @@ json_t *ig_ollama_model(const char *name, int64_t created, uint64_t bytes, json_
     char digest[65];
     digest_of(digest, name, bytes);
     return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", name, "model", name, "modified_at",
-                     time_json((time_t)created), "size", (json_int_t)bytes, "digest", digest, "details", details);
+                     ig_json_time((time_t)created), "size", (json_int_t)bytes, "digest", digest, "details", details);
 }
 
 /* Of Ollama's API, below which some clients ask for nothing. */

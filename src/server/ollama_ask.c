@@ -50,7 +50,8 @@ bool ig_ollama_options(ig_translation *t, json_t *options) {
             ig_field_note(t->call->server, name); /* as Ollama passes over what it does not know */
             continue;
         }
-        bool fills = known[i].ours && strcmp(name, "num_predict") == 0 && json_integer_value(value) < 0;
+        bool fills = known[i].ours && strcmp(name, "num_predict") == 0 && json_is_integer(value) &&
+                     json_integer_value(value) <= 0;
         if (known[i].ours && !fills) t->ok &= json_object_set(t->out, known[i].ours, value) == 0;
     }
     return true;

@@ -227,9 +227,10 @@ static json_t *model_json(const ig_server *s, size_t i) {
                                          [IG_CHILD_LEAVING] = "loaded",
                                          [IG_CHILD_ENDING] = "unloaded"};
     const ig_server_model *m = &s->o->models[i];
-    return json_pack("{s:o, s:s, s:I, s:s, s:o, s:{s:s}}", "id", ig_text_string(m->name), "object", "model", "created",
-                     (json_int_t)s->created, "owned_by", "infinigen", "path", ig_text_string(m->path), "status",
-                     "value", stages[ig_children_stage(s->children, i)]);
+    json_t *model = json_pack("{s:o, s:s, s:I, s:s, s:o, s:{s:s}}", "id", ig_text_string(m->name), "object", "model",
+                              "created", (json_int_t)s->created, "owned_by", "infinigen", "path",
+                              ig_text_string(m->path), "status", "value", stages[ig_children_stage(s->children, i)]);
+    return ig_model_entry(model, s->created);
 }
 
 static json_t *ollama_json(const ig_server *s, size_t i) {
@@ -253,7 +254,7 @@ static void tell_models(ig_call *c) {
     static const char below[] = "/v1/models/";
     const char *path = c->head->path;
     if (strncmp(path, below, sizeof below - 1) != 0) {
-        ig_reply_json(c, json_pack("{s:s, s:o}", "object", "list", "data", list_json(c->server, model_json, false)));
+        ig_reply_json(c, ig_models_list(list_json(c->server, model_json, false)));
         return;
     }
     int i = find_model(c->server, path + sizeof below - 1);

@@ -37,6 +37,29 @@ void ig_route_slots(ig_call *c) {
 
 /* ---- the model -------------------------------------------------------------------------------- */
 
+json_t *ig_json_time(time_t seconds) {
+    char text[64];
+    struct tm t;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &t));
+    return json_string(text);
+}
+
+json_t *ig_model_entry(json_t *model, int64_t created) {
+    json_t *name = json_object_get(model, "id");
+    bool ok = model && json_object_set_new(model, "type", json_string("model")) == 0 &&
+              json_object_set(model, "display_name", name) == 0 &&
+              json_object_set_new(model, "created_at", ig_json_time((time_t)created)) == 0;
+    return ig_json_if(ok, model);
+}
+
+json_t *ig_models_list(json_t *list) {
+    size_t n = json_array_size(list);
+    json_t *first = json_object_get(json_array_get(list, 0), "id"),
+           *last = json_object_get(json_array_get(list, n ? n - 1 : 0), "id");
+    return json_pack("{s:s, s:o, s:b, s:O?, s:O?}", "object", "list", "data", list, "has_more", 0, "first_id", first,
+                     "last_id", last);
+}
+
 static json_t *model_json(const ig_server *s) {
     return json_pack("{s:s, s:s, s:I, s:s, s:{s:I, s:I, s:i, s:i, s:i, s:s}}", "id", s->o->alias, "object", "model",
                      "created", (json_int_t)s->created, "owned_by", "infinigen", "meta", "n_params",
@@ -53,14 +76,14 @@ static json_t *adapter_json(const ig_server *s, size_t number) {
 }
 
 static json_t *named_json(const ig_server *s, size_t number) {
-    return number ? adapter_json(s, number) : model_json(s);
+    return ig_model_entry(number ? adapter_json(s, number) : model_json(s), s->created);
 }
 
 static json_t *models_json(const ig_server *s) {
     json_t *list = json_array();
     bool ok = true;
     for (size_t i = 0; ok && ig_server_name(s, i); i++) ok = json_array_append_new(list, named_json(s, i)) == 0;
-    if (ok) return json_pack("{s:s, s:o}", "object", "list", "data", list);
+    if (ok) return ig_models_list(list);
     json_decref(list);
     return NULL;
 }

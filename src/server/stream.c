@@ -148,10 +148,35 @@ static bool tell_parts(ig_exchange *x, ig_choice *k, size_t i, size_t listed) {
     return ok;
 }
 
+/* Of the answer's text that come of the token that will be listed as number i from now on. */
+static size_t bytes_listed(const ig_choice *k, size_t i) {
+    i += k->n_tokens_sent;
+    return i < k->n_prompt_scores ? 0 : ig_choice_bytes(k, k->tokens[i].token.id);
+}
+
+/* Tokens that can be listed, at most so many: their text has been shown, as what might begin a stop string has not. */
+static size_t count_listable(const ig_choice *k, size_t most) {
+    size_t n = 0, n_new = k->n_tokens - k->n_tokens_sent, n_bytes = k->n_bytes_listed;
+    bool is_sure = k->has_ended || !k->exchange->ask.generate.n_stops;
+    if (most > n_new) most = n_new;
+    if (is_sure) return most;
+    for (; n < most; n++) {
+        n_bytes += bytes_listed(k, n);
+        if (n_bytes > k->n_text - k->n_echo) break;
+    }
+    return n;
+}
+
+static size_t take_listable(ig_choice *k, size_t most) {
+    size_t n = count_listable(k, most);
+    for (size_t i = 0; i < n && k->exchange->ask.generate.n_stops; i++) k->n_bytes_listed += bytes_listed(k, i);
+    return n;
+}
+
 /* What is new of a choice, with at most *left tokens listed: the scheduler's thread waits for the lock, which this has,
  * as the next two do. */
 static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
-    size_t listed = k->n_tokens - k->n_tokens_sent < *left ? k->n_tokens - k->n_tokens_sent : *left;
+    size_t listed = take_listable(k, *left);
     bool ok = true;
     if (!k->has_begun) {
         if (x->api->is_chat) ok = add_delta(x, delta(k, i, "", 0, json_null(), NULL), NULL);
@@ -211,7 +236,8 @@ static bool has_news(const ig_exchange *x) {
     for (size_t i = 0; i < x->n_choices; i++) {
         const ig_choice *k = &x->choices[i];
         if (is_broken(k)) continue;
-        bool is_new = !k->has_begun || k->is_progress_new || unsent(k) || k->n_tokens_sent < k->n_tokens;
+        bool is_new = !k->has_begun || k->is_progress_new || count_listable(k, 1) ||
+                      (unsent(k) && k->n_tokens_sent == k->n_tokens);
         if (is_new || (k->has_ended && !k->is_told)) return true;
     }
     return false;

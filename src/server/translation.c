@@ -45,23 +45,31 @@ json_t *ig_translate(ig_call *c, const json_t *body, bool (*translate)(ig_transl
     return NULL;
 }
 
+static void note_tool(const ig_translation *t, const json_t *tool) {
+    const char *type = json_string_value(ig_field(tool, "type"));
+    char name[64];
+    snprintf(name, sizeof name, "tools: type %.40s", type ? type : "?");
+    ig_field_note_left(t->call->server, name);
+}
+
 bool ig_translation_tools(ig_translation *t, const char *type, bool is_said, const char *schema) {
     json_t *list = ig_field(t->body, "tools"), *tool;
     size_t i;
-    bool ok = true;
     if (!list) return true;
     if (!json_is_array(list)) return ig_refuse(t->call, 400, "tools", "tools must be a list");
     json_t *out = json_array();
     json_array_foreach(list, i, tool) {
-        if (!ig_is_type(tool, type) && (is_said || ig_field(tool, "type")))
-            ok = ig_refuse(t->call, 400, "tools", "tools[%zu]: only those of type %s are supported", i, type);
+        if (json_is_object(tool) && !ig_is_type(tool, type) && (is_said || ig_field(tool, "type"))) {
+            note_tool(t, tool); /* such as a search, that agents add by themselves */
+            continue;
+        }
         ig_translation_append(t, out,
                               json_pack("{s:s, s:{s:O*, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
                                         ig_field(tool, "name"), "description", ig_field(tool, "description"),
                                         "parameters", ig_field(tool, schema), "strict", ig_field(tool, "strict")));
     }
     ig_translation_set(t, t->out, "tools", out);
-    return ok;
+    return true;
 }
 
 /* ---- an assistant's message ---------------------------------------------------------------------- */

@@ -39,12 +39,8 @@ def needles(words=40):
 def evaluate(program, model, *args):
     status, out, err = program("eval", "-m", model, "--json", *args)
     assert status == 0 and err == b"", err
-    decoder, text, reports = json.JSONDecoder(), out.decode().strip(), []
-    while text:
-        report, end = decoder.raw_decode(text)
-        reports.append(report)
-        text = text[end:].strip()
-    return reports
+    reports = json.loads(out)
+    return reports if isinstance(reports, list) else [reports]
 
 
 def answers(path):

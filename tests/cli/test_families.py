@@ -158,4 +158,4 @@ def test_indexers(program):
     blocks = program("inspect", os.path.join(TINY_MODELS, "minimax-m3"))[1]
     assert b"Indexer       2 heads of 32 choose 5 blocks of 8 entries of each KV head\n" in blocks
     code, out, err = program("inspect", LLAMA, "-c", "512", "--kv-policy", "indexer")
-    assert code == 1 and b"brings no indexer along" in err and b"index_" not in program("inspect", LLAMA)[1]
+    assert code == 2 and b"brings no indexer along" in err and b"index_" not in program("inspect", LLAMA)[1]

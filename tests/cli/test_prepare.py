@@ -157,6 +157,14 @@ def test_tokens(program, tmp_path):
     assert by_text["nll"] == by_ids["nll"]
 
 
+def test_models_with_learned_sinks(program, tmp_path):
+    """Moments of keys, which a sink changes, are the balanced kind's alone."""
+    (tmp_path / "ids").write_text(" ".join(str(i) for i in range(3, 90)))
+    for kind in ("balanced", "skew"):
+        status, out, err = program("prepare", "-m", os.path.join(TINY_MODELS, "granite-swa"), "--kind", kind, "--tokens", tmp_path / "ids", "-o", tmp_path / kind)
+        assert (status, err) == (0, b"") and (tmp_path / kind).stat().st_size > 0
+
+
 def test_a_folder_that_is_not_there(program, tmp_path):
     """Said before the model is looked for, and anything is computed."""
     status, out, err = program("prepare", "-m", "/none", "-o", tmp_path / "none" / "x.igs")

@@ -37,7 +37,7 @@ def test_needles():
 
 
 @pytest.mark.parametrize("words, said", [
-    (["bench/needles", "NONE"], "needles: "), (["bench/needles", "--words", "9,999999", "LICENSE"], "words are too few for a passage of 999999"),
+    (["bench/needles", "NONE"], "needles: "), (["bench/needles", "--words", "99,999999", "LICENSE"], "words are too few for a passage of 999999"), (["bench/needles", "--words", "0", "LICENSE"], "a passage has at least 50"),
     (["bench/compare", "--llama-bench", "NONE", "LICENSE"], "compare: "), (["bench/serve", "--llama-server", "NONE", "LICENSE"], "serve: "),
     (["bench/compare", "--llama-bench", "true", "--infinigen", "NONE", "NONE"], "compare: ")])
 def test_what_a_bench_lacks_is_said_in_a_line(words, said, tmp_path):

@@ -438,13 +438,25 @@ def test_measurements_say_what_changes_their_meaning(program, tmp_path, flags, m
     (["--kv-budget", "10%"], "without --dense-prefix every token is computed with dense attention"),
     (["--audit", "1"], "without --dense-prefix no token is there to audit"),
     (["--kv-policy", "full"], None), ([], None),
-    (["--kv-policy", "window", "--audit", "1", "--dense-prefix", "100"], None),
 ])
 def test_perplexity_that_is_of_no_policy(program, tmp_path, flags, message):
     (tmp_path / "text").write_text(words(400, 1))
     score = ["perplexity", "-m", make_model(tmp_path / "model"), "-f", tmp_path / "text", "-c", "128", *flags]
     status, out, err = program(*score)
     assert status == 0 and (message in one_line(err) if message else err == b"")
+
+
+def test_what_audits_find_is_told(program, tmp_path):
+    """Without -v, too: on standard error, or behind a table a line for each policy."""
+    (tmp_path / "text").write_text(words(400, 1))
+    model, told = make_model(tmp_path / "model"), b"the entries used hold "
+    score = ["perplexity", "-m", model, "-f", tmp_path / "text", "-c", "128", "--audit", "1", "--dense-prefix", "100", "--kv-policy"]
+    status, out, err = program(*score, "window")
+    assert status == 0 and told not in out and err.count(told) == err.count(b"\n") == 1
+    status, out, err = program(*score, "full,window,quest")
+    assert status == 0 and err == b"" and out.count(told) == 2 and b"Audit of window: " in out
+    status, out, err = program("run", "-m", model, "--raw", "-p", "ab", "-n", "3", "--audit", "1")
+    assert status == 0 and told not in out and err.count(told) == err.count(b"\n") == 1
 
 
 def test_warnings_and_bars(terminal, tmp_path):

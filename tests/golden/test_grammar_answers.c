@@ -109,6 +109,30 @@ static void answers_keep_to_it(void **state) {
     ig_sampler_close(sampler);
 }
 
+/* A text function is asked at each token, also while nothing can be shown. */
+static bool third_time(void *user, const char *text, size_t n) {
+    (void)text;
+    assert_int_equal(n, 0); /* it might begin the stop string */
+    return ++*(int *)user == 3;
+}
+
+static void nothing_to_show(void **state) {
+    (void)state;
+    ig_sampler *sampler = open_sampler("root ::= \"aaaaaaaaaaaaaaaaaaaa\"");
+    ig_generate_options o = ig_generate_defaults();
+    int n_asked = 0;
+    ig_generate_result result;
+    ig_error err;
+    o.on_text = third_time;
+    o.user = &n_asked;
+    o.stops = (const char *const[]){"aaaaaaaaaaaaaaaaaaaaab"};
+    o.n_stops = 1;
+    if (ig_generate(&result, s, sampler, &o, &err)) fail_msg("%s", err.text);
+    assert_int_equal(result.finish, IG_FINISH_INTERRUPTED);
+    assert_int_equal(result.n_tokens, 3);
+    ig_sampler_close(sampler);
+}
+
 /* What may end or go on ends by the model's own token. */
 static void the_model_ends(void **state) {
     (void)state;
@@ -201,8 +225,8 @@ static void what_cannot_be(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_keep_to_it), cmocka_unit_test(the_model_ends), cmocka_unit_test(tokens_one_by_one),
-        cmocka_unit_test(ends_are_listed),    cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(answers_keep_to_it), cmocka_unit_test(nothing_to_show), cmocka_unit_test(the_model_ends),
+        cmocka_unit_test(tokens_one_by_one),  cmocka_unit_test(ends_are_listed), cmocka_unit_test(what_cannot_be),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

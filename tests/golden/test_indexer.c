@@ -262,7 +262,7 @@ static void others_refuse(void **state) {
     ig_session *s;
     (void)state;
     o.cache.policy = "indexer";
-    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_UNSUPPORTED);
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
     assert_non_null(strstr(err.text, "brings no indexer along"));
 }
 

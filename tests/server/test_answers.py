@@ -245,6 +245,18 @@ def test_streams(server):
         assert all(e["usage"]["total_tokens"] >= e["usage"]["prompt_tokens"] for e in running)
 
 
+def test_a_stream_has_no_scores_of_a_stop_string(server):
+    """As a reply has none: they are held back as the text is."""
+    body = {"prompt": "ab", "max_tokens": 8, "temperature": 0, "logprobs": 1, "n": 8, "stop": ["a"], "grammar": 'root ::= "bb" "a" "c"'}
+    want = [c["logprobs"]["tokens"] for c in server.ask(TEXT, body)[1]["choices"]]
+    for _ in range(6):
+        told = [[] for _ in want]
+        for event in server.events(TEXT, body):
+            for c in event["choices"]:
+                told[c["index"]] += (c["logprobs"] or {"tokens": []})["tokens"]
+        assert told == want
+
+
 def test_a_stream_tells_how_far_it_is(program, served):
     """With a prompt, piece by piece, and how fast it writes, as llama-server does."""
     prompt, course = words(1800, 5), {"return_progress": True, "timings_per_token": True}

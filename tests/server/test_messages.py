@@ -138,16 +138,53 @@ def test_tells_thoughts(program, tmp_path):
         assert s.ask(COUNT, body)[1]["input_tokens"] == chat(s, messages)[1]["prompt_tokens"]
 
 
+def test_system_messages_and_documents(server):
+    """Within the list, too; and a document of plain text is its text."""
+    end = {"max_tokens": 6, "temperature": 0}
+    chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "system", "content": "c"}, {"role": "user", "content": "d"}]
+    same(server, {"messages": chat, **end})
+    want = server.ask(CHAT, {"messages": chat, **end})[1]["choices"][0]["message"]["content"]
+    assert server.ask(PATH, {"messages": chat, **end})[1]["content"][0]["text"] == want
+    assert server.ask(COUNT, {"messages": chat})[1]["input_tokens"] > server.ask(COUNT, {"messages": chat[:2]})[1]["input_tokens"]
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "sky"}}
+    parts = [{"type": "text", "text": "sky"}, {"type": "text", "text": "ab"}]
+    with_document = server.ask(PATH, {"messages": [{"role": "user", "content": [document, parts[1]]}], **end})[1]
+    assert with_document["content"] == server.ask(PATH, {"messages": [{"role": "user", "content": parts}], **end})[1]["content"]
+
+
+def test_reads_without_an_answer(server):
+    body = {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 0}
+    for reply in (server.ask(PATH, body)[1], put_together(server.named_events(PATH, body))):
+        assert reply["content"] in ([], [{"type": "text", "text": ""}]) and reply["stop_reason"] == "max_tokens" and reply["usage"]["output_tokens"] == 0
+
+
+def test_leaves_out_tools_that_a_server_would_run(caller):
+    body = {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 4, "temperature": 0}
+    both = caller.ask(PATH, {**body, "tools": [{"type": "web_search_20250305", "name": "web_search"}, TOOL]})
+    assert both[0] == 200 and both[1]["content"] == caller.ask(PATH, {**body, "tools": [TOOL]})[1]["content"]
+    assert caller.ask(PATH, {**body, "thinking": {"type": "between_tools"}})[0] == 200
+
+
+def test_models_as_its_clients_read_them(server):
+    listed = server.ask("/v1/models")[1]
+    model = listed["data"][0]
+    assert listed["has_more"] is False and listed["first_id"] == listed["last_id"] == model["id"]
+    assert model["type"] == "model" and model["display_name"] == model["id"] and model["created_at"].endswith("Z")
+    assert server.ask("/v1/models/" + model["id"])[1] == model
+
+
 @pytest.mark.parametrize("body, words", [
     ({"messages": []}, "messages must be a list"),
     ({"messages": "ab"}, "messages must be a list"),
-    ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role must be user or assistant"),
+    ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role must be user, assistant or system"),
+    ({"messages": [{"role": "system", "content": [{"type": "tool_result"}]}]}, "of a system only blocks of type text"),
+    ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user"}]}, "messages[0].content must be"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [7]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]}, "a tool_use has a name"),
     ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "a", "input": []}]}]}, "an object as input"),
-    ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0]"),
+    ({"tools": [7]}, "tools[0]"),
     ({"tools": {}}, "tools must be a list"),
     ({"tools": [{"input_schema": {}}]}, "name"),
     ({"tool_choice": {"type": "some"}}, "tool_choice"),

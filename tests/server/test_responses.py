@@ -176,13 +176,13 @@ def test_an_answer_of_nothing_is_a_message(server):
     ({"input": [{"type": "function_call_output", "output": "a"}]}, "a function_call_output has a call_id"),
     ({"input": [{"type": "reasoning", "summary": "much"}]}, "thoughts must be a list"),
     ({"instructions": 7}, "content must be a string"),
-    ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+    ({"tools": ["web_search"]}, "tools[0]"),
     ({"tools": {}}, "tools must be a list"),
     ({"tools": [{"type": "function"}]}, "name"),
     ({"tool_choice": "some"}, "tool_choice"),
     ({"tool_choice": "required"}, "there are no tools"),
     ({"text": {"format": {"type": "xml"}}}, "response_format"),
-    ({"text": {"verbosity": "low"}}, "verbosity"),
+    ({"text": {"verbosity": 3}}, "verbosity"),
     ({"text": 7}, "text must be an object"),
     ({"reasoning": 7}, "reasoning must be an object"),
     ({"include": 7}, "include must be a list"),
@@ -205,8 +205,8 @@ def test_what_asks_for_nothing_is_taken(server):
     status, reply, _ = server.ask(PATH, {
         "input": "ab", "max_output_tokens": 2, "store": True, "background": False, "truncation": "disabled", "metadata": {"a": "b"},
         "include": ["reasoning.encrypted_content"], "previous_response_id": None, "service_tier": "auto", "prompt_cache_key": "x",
-        "stream": False, "stream_options": None, "text": {"format": {"type": "text"}, "verbosity": "medium"}, "max_tool_calls": 3,
-        "reasoning": {"effort": None, "summary": "auto"}, "tools": [], "tool_choice": "auto"})
+        "stream": False, "stream_options": None, "text": {"format": {"type": "text"}, "verbosity": "low"}, "max_tool_calls": 3,
+        "reasoning": {"effort": None, "summary": "auto"}, "tools": [{"type": "web_search"}], "tool_choice": "auto"})
     assert status == 200 and reply["metadata"] == {"a": "b"} and reply["store"] is False, reply
 
 

@@ -267,6 +267,7 @@ static void what_is_not_supported_is_refused(void **state) {
         {"{\"minItems\": 2, \"maxItems\": 1}", IG_E_UNSUPPORTED, "'minItems' over 'maxItems'"},
         {"{\"minItems\": -1}", IG_E_FORMAT, "'minItems' is not a count"},
         {"{\"maxLength\": 10001}", IG_E_LIMIT, "'maxLength' is larger than 10000"},
+        {"{\"format\": 3}", IG_E_FORMAT, "'format' is not a text"},
         {"{\"format\": \"regex\"}", IG_E_UNSUPPORTED, "'format' of 'regex'"},
         {"{\"format\": \"int32\", \"type\": \"integer\"}", IG_E_UNSUPPORTED, "'format' of 'int32'"},
         {"{\"format\": \"date\", \"maxLength\": 5}", IG_E_UNSUPPORTED, "'format' of 'date' and a length"},
