@@ -442,7 +442,6 @@ static bool put_call(const writer *w) {
     fputs(" (", w->to);
     json_array_foreach(t->list, i, tool) {
         const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
-        if (t->wanted && tool != t->wanted) continue;
         if (!is_first) fputs(" |", w->to);
         is_first = false;
         if (f->has_recipients) put_recipient(w, name);
@@ -458,8 +457,7 @@ static bool put_call(const writer *w) {
     if (f->has_pairs) ig_answer_text(w, "value", f->value_end);
     if (*f->quote) ig_answer_any_quoted(w);
     json_array_foreach(t->list, i, tool) {
-        bool is_used = !t->wanted || tool == t->wanted;
-        if (is_used && !put_arguments(w, json_object_get(tool, "function"), i)) return false;
+        if (!put_arguments(w, json_object_get(tool, "function"), i)) return false;
     }
     return true;
 }

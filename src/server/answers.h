@@ -103,8 +103,9 @@ ig_part ig_tool_next(ig_tool_reader *r, const ig_tool_format *f, const json_t *t
 
 /* ---- what a request says of tools (tool_ask.c) ----------------------------------------------- */
 
-/* "tools", "tool_choice" and "parallel_tool_calls" of a body; false: refused. */
+/* "tools", "tool_choice" and "parallel_tool_calls" of a body; false: refused, and there is nothing to close. */
 bool ig_tools_read(ig_call *c, const json_t *body, ig_tools *out);
+void ig_tools_close(ig_tools *tools);
 /* The tool of this name among the first `n` of a checked list; NULL: there is none. */
 const json_t *ig_tool_find(const json_t *list, const char *name, size_t n);
 /* Whether this is a name for a function. */

@@ -403,11 +403,11 @@ static bool render(ig_call *c, const json_t *variables, char **text, size_t *n) 
 }
 
 /* With what the template cannot do without. The caller's. */
-static json_t *tools_for_template(const conversation *v, const ig_tools *tools) {
+static json_t *tools_for_template(const conversation *v, const json_t *tools) {
     size_t i;
     const ig_tool_format *f = v->format;
-    if (!f->needs_description && !f->needs_parameters) return json_incref((json_t *)tools->list);
-    json_t *tool, *list = json_deep_copy(tools->list);
+    if (!f->needs_description && !f->needs_parameters) return json_incref((json_t *)tools);
+    json_t *tool, *list = json_deep_copy(tools);
     bool ok = has_memory(v, list);
     json_array_foreach(list, i, tool) {
         json_t *function = json_object_get(tool, "function");
@@ -432,11 +432,11 @@ static bool add_defaults(json_t *variables, const json_t *defaults) {
 }
 
 /* Renders the list of messages. */
-static bool render_list(conversation *v, const json_t *body, const ig_tools *tools, bool begins_answer, char **text,
+static bool render_list(conversation *v, const json_t *body, const json_t *tools, bool begins_answer, char **text,
                         size_t *n) {
     json_t *variables = json_pack("{s:O, s:b}", "messages", v->list, "add_generation_prompt", begins_answer);
     bool ok = has_memory(v, variables);
-    if (ok && tools->list && v->format->is_native)
+    if (ok && tools && v->format->is_native)
         ok = has_memory(v, json_object_set_new(variables, "tools", tools_for_template(v, tools)) == 0);
     ok = ok && add_others(v->call, variables, body) && add_effort(v->call, variables, body) &&
          has_memory(v, add_defaults(variables, v->call->server->o->variables)) && render(v->call, variables, text, n);
@@ -447,11 +447,13 @@ static bool render_list(conversation *v, const json_t *body, const ig_tools *too
 static bool make_prompt(conversation *v, const json_t *body, char **text, size_t *n, ig_thought_stage *stage) {
     const json_t *messages = ig_field(body, "messages");
     bool begins_answer = true, goes_on = false;
-    ig_tools tools;
+    ig_tools said;
     if (!ig_field_bool(v->call, body, "continue_final_message", &goes_on)) return false;
     begins_answer = !goes_on;
-    if (!ig_field_bool(v->call, body, "add_generation_prompt", &begins_answer) || !ig_tools_read(v->call, body, &tools))
+    if (!ig_field_bool(v->call, body, "add_generation_prompt", &begins_answer) || !ig_tools_read(v->call, body, &said))
         return false;
+    const json_t *tools = said.told; /* of the body */
+    ig_tools_close(&said);
     if (goes_on && begins_answer)
         return ig_refuse(v->call, 400, "add_generation_prompt",
                          "add_generation_prompt: an answer goes on with the last message, or begins behind it");
@@ -459,10 +461,10 @@ static bool make_prompt(conversation *v, const json_t *body, char **text, size_t
         return ig_refuse(v->call, 400, "messages", "messages must be a list, not empty");
     for (size_t i = 0; i < json_array_size(messages); i++)
         if (!add_message(v, json_array_get(messages, i), i)) return false;
-    if (!end_results(v) || (tools.list && !v->format->is_native && !add_tools_in_words(v, tools.list))) return false;
+    if (!end_results(v) || (tools && !v->format->is_native && !add_tools_in_words(v, tools))) return false;
     const ig_thought_marks *marks = v->call->server->thoughts;
     last_message last = {0};
-    bool ok = (!goes_on || mark_last(&last, v)) && render_list(v, body, &tools, begins_answer, text, n) &&
+    bool ok = (!goes_on || mark_last(&last, v)) && render_list(v, body, tools, begins_answer, text, n) &&
               (!goes_on || cut_behind(&last, v, *text, n));
     bool is_plain = goes_on && !v->format->has_channels;
     if (ok) *stage = is_plain ? ig_thoughts_within(marks, last.own) : ig_thoughts_after(marks, *text, *n);

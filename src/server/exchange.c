@@ -177,6 +177,7 @@ void ig_exchange_close(ig_exchange *x) {
     free(x->grammar);
     free(x->out);
     if (x->api->close) x->api->close(x);
+    ig_tools_close(&x->tools);
     json_decref(x->body);
     json_decref(x->given);
     pthread_cond_destroy(&x->changed);

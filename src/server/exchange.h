@@ -21,8 +21,8 @@ enum {
 
 /* What a request says of tools. */
 typedef struct ig_tools {
-    const json_t *list;   /* of the body, each a checked "function"; NULL: there are none, or none may be called */
-    const json_t *wanted; /* the one that must be called; NULL: it is not said which */
+    const json_t *told; /* what the model is told of, each a checked "function" of the body; NULL: nothing */
+    json_t *list;       /* those of them that may be called, or must; NULL: none. ig_tools_close() */
     bool must_call;
     bool is_single; /* at most one call in an answer */
 } ig_tools;

@@ -59,41 +59,79 @@ static bool check_tool(ig_call *c, const json_t *list, size_t i) {
     return ig_field_text(c, function, "description", &text) && ig_field_bool(c, function, "strict", &is_strict);
 }
 
-/* As a word, or a function by name. */
-static bool read_choice(ig_call *c, const json_t *body, const json_t *list, ig_tools *out) {
-    const json_t *v = ig_field(body, "tool_choice"), *function = ig_field(v, "function");
-    const char *word = json_string_value(v), *type = json_string_value(ig_field(v, "type")),
-               *name = json_string_value(ig_field(function, "name"));
-    out->list = list;
-    if (!v || (word && strcmp(word, "auto") == 0)) return true;
-    if (word && strcmp(word, "none") == 0) {
-        out->list = NULL;
-        return true;
+/* Adds the function of this name to those that may be called. */
+static bool allow(ig_call *c, ig_tools *out, const char *name) {
+    const json_t *tool = name ? ig_tool_find(out->told, name, SIZE_MAX) : NULL;
+    if (!tool) return ig_refuse(c, 400, "tool_choice", "tool_choice: no tool is named '%.128s'", name ? name : "");
+    if (!out->list) out->list = json_array();
+    return json_array_append(out->list, (json_t *)(uintptr_t)tool) == 0 ||
+           ig_refuse(c, 500, NULL, "out of memory for tools");
+}
+
+/* Some of the functions by name, of which one may, or must, be called. */
+static bool allow_some(ig_call *c, ig_tools *out, const json_t *choice) {
+    const json_t *inner = ig_field(choice, "allowed_tools"), *v = inner ? inner : choice, *names = ig_field(v, "tools");
+    const char *mode = "auto";
+    size_t i;
+    json_t *one;
+    if (!ig_field_text(c, v, "mode", &mode)) return false;
+    out->must_call = strcmp(mode, "required") == 0;
+    if ((strcmp(mode, "auto") != 0 && !out->must_call) || !json_array_size(names))
+        return ig_refuse(c, 400, "tool_choice", "tool_choice: allowed_tools have a mode, auto or required, and tools");
+    json_array_foreach(names, i, one) {
+        const json_t *function = ig_field(one, "function");
+        if (!allow(c, out, json_string_value(ig_field(function ? function : one, "name")))) return false;
     }
-    bool is_named = type && strcmp(type, "function") == 0 && name;
-    if (!is_named && (!word || strcmp(word, "required") != 0))
-        return ig_refuse(c, 400, "tool_choice", "tool_choice must be none, auto, required or a function by its name");
-    if (!list) return ig_refuse(c, 400, "tool_choice", "tool_choice: there are no tools");
-    out->must_call = true;
-    if (is_named && !(out->wanted = ig_tool_find(list, name, SIZE_MAX)))
-        return ig_refuse(c, 400, "tool_choice", "tool_choice: no tool is named '%.128s'", name);
     return true;
 }
 
-bool ig_tools_read(ig_call *c, const json_t *body, ig_tools *out) {
+/* As a word, or functions by name. Of these the model is told of all as well, so that the prompt stays the same. */
+static bool read_choice(ig_call *c, const json_t *body, ig_tools *out) {
+    const json_t *v = ig_field(body, "tool_choice");
+    const char *word = json_string_value(v), *type = json_string_value(ig_field(v, "type")),
+               *name = json_string_value(ig_field(ig_field(v, "function"), "name"));
+    bool is_auto = !v || (word && strcmp(word, "auto") == 0), is_named = type && strcmp(type, "function") == 0 && name,
+         are_some = type && strcmp(type, "allowed_tools") == 0;
+    if (word && strcmp(word, "none") == 0) {
+        out->told = NULL;
+        return true;
+    }
+    if (!is_auto && !is_named && !are_some && !(word && strcmp(word, "required") == 0))
+        return ig_refuse(c, 400, "tool_choice",
+                         "tool_choice must be none, auto, required, a function by its name or allowed_tools");
+    if (!is_auto && !out->told) return ig_refuse(c, 400, "tool_choice", "tool_choice: there are no tools");
+    if (are_some) return allow_some(c, out, v);
+    out->must_call = !is_auto;
+    out->is_single |= is_named;
+    if (is_named) return allow(c, out, name);
+    out->list = json_incref((json_t *)(uintptr_t)out->told);
+    return true;
+}
+
+static bool read_tools(ig_call *c, const json_t *body, ig_tools *out) {
     const json_t *list = ig_field(body, "tools");
     size_t n = json_array_size(list);
     bool are_many = true;
-    *out = (ig_tools){0};
     if (list && (!json_is_array(list) || n > TOOLS_MAX))
         return ig_refuse(c, 400, "tools", "tools must be a list of at most %d", TOOLS_MAX);
     for (size_t i = 0; i < n; i++)
         if (!check_tool(c, list, i)) return false;
     if (!ig_field_bool(c, body, "parallel_tool_calls", &are_many)) return false;
-    if (!read_choice(c, body, n ? list : NULL, out)) return false;
+    *out = (ig_tools){.told = n ? list : NULL, .is_single = !are_many};
+    if (!read_choice(c, body, out)) return false;
     const ig_tool_format *f = c->server->tool_format;
-    if (out->list && f->has_recipients && !f->takes_tools)
-        return ig_refuse(c, 400, "tools", "calls are not read as this model writes them: leave the tools out");
-    out->is_single = !are_many || out->wanted;
-    return true;
+    return !out->told || !f->has_recipients || f->takes_tools ||
+           ig_refuse(c, 400, "tools", "calls are not read as this model writes them: leave the tools out");
+}
+
+bool ig_tools_read(ig_call *c, const json_t *body, ig_tools *out) {
+    *out = (ig_tools){0};
+    bool ok = read_tools(c, body, out);
+    if (!ok) ig_tools_close(out);
+    return ok;
+}
+
+void ig_tools_close(ig_tools *tools) {
+    json_decref(tools->list);
+    *tools = (ig_tools){0};
 }

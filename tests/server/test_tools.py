@@ -170,6 +170,23 @@ def test_calls_that_must_be_made(form):
     assert len(seen) > 1 and (most > 1) == (form.form != "bare")
 
 
+def test_calls_of_some_of_the_tools(form):
+    """The prompt tells of all."""
+    fields = {"temperature": 1.5, "max_tokens": 400, "parallel_tool_calls": False}
+    some = [{"type": "function", "function": {"name": "clock"}}, {"type": "function", "name": "math.add"}]  # as chats and Responses write them
+    whole = ask(form, **fields, tool_choice="required")[1]["usage"]["prompt_tokens"]
+    for seed in range(6):
+        for choice in ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": some}},
+                       {"type": "allowed_tools", "mode": "required", "tools": some}):
+            status, reply = ask(form, **fields, seed=seed, tool_choice=choice)
+            assert status == 200 and reply["usage"]["prompt_tokens"] == whole, reply
+            assert [c["function"]["name"] in ("clock", "math.add") for c in reply["choices"][0]["message"]["tool_calls"]] == [True]
+    assert ask(form, **fields, tool_choice={"type": "allowed_tools", "mode": "auto", "tools": some})[0] == 200
+    for wrong in ({"mode": "some", "tools": some}, {"mode": "auto", "tools": []}, {"mode": "auto"}, {"mode": "auto", "tools": [{"name": "none"}]}, {"mode": "auto", "tools": [7]}):
+        status, reply = ask(form, **fields, tool_choice={"type": "allowed_tools", **wrong})
+        assert status == 400 and reply["error"]["param"] == "tool_choice", reply
+
+
 def test_arguments_are_objects(form):
     """Whatever else their schema would allow."""
     function = {"name": "f", "parameters": {"type": ["object", "null"], "properties": {"x": {"type": "boolean"}}, "required": ["x"]}}
