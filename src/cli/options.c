@@ -187,7 +187,7 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_LOGITS, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
     /* perplexity */
-    {"-c, --ctx-size", "N", "tokens of one chunk", IG_VERB_PERPLEXITY, IG_KIND_INTS, AT(contexts), "512", 2, CTX_MAX,
+    {"-c, --ctx-size", "N", "tokens of one chunk", IG_VERB_PERPLEXITY, IG_KIND_INTS, AT(contexts), "512", 4, CTX_MAX,
      NULL},
     {"--chunks", "N", "most chunks to score; 0 or -1: all", IG_VERB_PERPLEXITY, IG_KIND_INT, AT(chunks), "-1", -1,
      INT_MAX, NULL},

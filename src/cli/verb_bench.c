@@ -188,9 +188,9 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     json_object_set_new(o, "avg_ts", json_real(r.ts.mean));
     json_object_set_new(o, "stddev_ts", json_real(r.ts.deviation));
     json_object_set_new(o, "median_ts", json_real(r.ts.median));
-    if (r.gb_per_s > 0) json_object_set_new(o, "gb_per_s", json_real(r.gb_per_s));
+    json_object_set_new(o, "gb_per_s", r.gb_per_s > 0 ? json_real(r.gb_per_s) : json_null());
     if (b->read_speed > 0) json_object_set_new(o, "read_gb_per_s", json_real(b->read_speed * 1e-9));
-    if (row->selected_share >= 0) json_object_set_new(o, "selected_share", json_real(row->selected_share));
+    json_object_set_new(o, "selected_share", row->selected_share >= 0 ? json_real(row->selected_share) : json_null());
     json_object_set_new(o, "read_bytes_per_step", row->has_disk ? json_real(r.read) : json_null());
     json_object_set_new(o, "stall_share", row->has_disk ? json_real(r.stall) : json_null());
     json_object_set_new(o, "kv_on", json_string(row->pair->cache.memory.disk_bytes ? "disk" : "ram"));
