@@ -68,7 +68,7 @@ def test_run_ends_where_it_breaks(program, tmp_path, policy, kv_type):
     """The text up to there is that of the whole model. Tokens that are no letters break it."""
     folder = make_model(tmp_path / "model", "mistral")
     args = ["run", "-m", folder, "--raw", "-p", words(120, 3), "-n", "60", "--temp", "1", "--min-p", "0", "--seed", "3",
-            "--kv-policy", policy, "--kv-type", kv_type, "--kv-recent", "8", "--ignore-eos"]
+            "--kv-policy", policy, "--kv-type", kv_type, "--ignore-eos"]
     whole = program(*args)[1]
     break_weight(folder, "model.embed_tokens.weight", NAN, *range(400, 512))
     out = fails(program(*args), "not finite: nan in the embedding of token 4")
