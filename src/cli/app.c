@@ -100,7 +100,8 @@ static void warn_of_deaf_policies(const ig_cli_options *o) {
                {&o->kv_recent, "--kv-recent", most},
                {&o->kv_sketch, "--kv-sketch", "infinigen infinigen-osdi24"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bool is_heard = !o->kv_policy.n || !ig_cli_is_given(o, all[i].option);
+        bool is_of_limit = o->kv_limit.n && all[i].policies == most; /* which spares these entries, too */
+        bool is_heard = !o->kv_policy.n || is_of_limit || !ig_cli_is_given(o, all[i].option);
         for (int k = 0; k < o->kv_policy.n; k++) is_heard = is_heard || lists(all[i].policies, o->kv_policy.v[k]);
         char text[128];
         snprintf(text, sizeof text, "%s does nothing with the policy %s", all[i].name,

@@ -241,7 +241,10 @@ static int evaluate_all(ig_cli_app *app, ig_eval_task *const *tasks) {
         code = evaluate(&e, o->shots ? o->shots_files.v[i] : NULL, i == 0);
         answers = e.answers;
     }
-    if (all && ig_cli_print_json(all) && !code) code = IG_EXIT_FAILED;
+    if (json_array_size(all)) {
+        if (ig_cli_print_json(json_incref(all)) && !code) code = IG_EXIT_FAILED;
+    }
+    json_decref(all);
     ig_cli_close_pairs(&pairs);
     if (answers && fclose(answers) != 0 && !code) code = ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
     return code;

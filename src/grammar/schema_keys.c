@@ -104,9 +104,13 @@ ig_status ig_schema_keys(const ig_schema_writer *w, uint64_t *keys, const ig_sch
     return s;
 }
 
+static bool is_there(const ig_schema_at *at, const char *key) {
+    return strcmp(key, "format") == 0 ? ig_schema_format(at) != NULL : json_object_get(at->schema, key) != NULL;
+}
+
 ig_status ig_schema_refuse(const ig_schema_writer *w, const ig_schema_at *at, uint64_t keys) {
     for (size_t i = 0; i < IG_COUNT(known); i++)
-        if ((known[i].keys & keys) && json_object_get(at->schema, known[i].name))
+        if ((known[i].keys & keys) && is_there(at, known[i].name))
             return ig_fail(w->err, IG_E_UNSUPPORTED, "%s: '%s' is not supported here", at->place, known[i].name);
     return IG_OK;
 }

@@ -138,7 +138,9 @@ ig_status ig_schema_pattern(ig_schema_writer *w, const ig_schema_at *at);
 ig_status ig_schema_integer(ig_schema_writer *w, const ig_schema_at *at);
 ig_status ig_schema_number(ig_schema_writer *w, const ig_schema_at *at);
 
-/* IG_E_UNSUPPORTED if the schema has a format that constrains its values. */
+/* The schema's format, if it constrains values; any other is a remark ("path", "password"), as if it were not there. */
+const json_t *ig_schema_format(const ig_schema_at *at);
+/* IG_E_UNSUPPORTED if there is one. */
 ig_status ig_schema_refuse_format(const ig_schema_writer *w, const ig_schema_at *at);
 
 #endif

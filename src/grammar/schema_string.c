@@ -24,7 +24,7 @@ static const struct {
     {"ipv6", IG_COMMON_IPV6, {2, 39}},
 };
 
-/* Whether a format constrains a value, as JSON Schema or OpenAPI says; any other is a remark ("path", "password"). */
+/* Whether a format constrains a value, as JSON Schema or OpenAPI says. */
 static bool is_defined(const char *format) {
     static const char *const others[] = {
         "idn-email", "idn-hostname", "uri-reference",         "iri",   "iri-reference", "uri-template", "json-pointer",
@@ -36,11 +36,15 @@ static bool is_defined(const char *format) {
     return false;
 }
 
-ig_status ig_schema_refuse_format(const ig_schema_writer *w, const ig_schema_at *at) {
+const json_t *ig_schema_format(const ig_schema_at *at) {
     const json_t *format = json_object_get(at->schema, "format");
+    return json_is_string(format) && !is_defined(json_string_value(format)) ? NULL : format;
+}
+
+ig_status ig_schema_refuse_format(const ig_schema_writer *w, const ig_schema_at *at) {
+    const json_t *format = ig_schema_format(at);
     if (!format) return IG_OK;
     if (!json_is_string(format)) return ig_fail(w->err, IG_E_FORMAT, "%s: 'format' is not a text", at->place);
-    if (!is_defined(json_string_value(format))) return IG_OK;
     return ig_fail(w->err, IG_E_UNSUPPORTED, "%s: 'format' of '%.64s' is not supported", at->place,
                    json_string_value(format));
 }
@@ -59,7 +63,7 @@ static ig_status write_format(ig_schema_writer *w, const ig_schema_at *at, const
 }
 
 ig_status ig_schema_string(ig_schema_writer *w, const ig_schema_at *at) {
-    const json_t *format = json_object_get(at->schema, "format"), *pattern = json_object_get(at->schema, "pattern");
+    const json_t *format = ig_schema_format(at), *pattern = json_object_get(at->schema, "pattern");
     ig_schema_span span;
     ig_status s = ig_schema_read_span(w, &span, at, "minLength", "maxLength");
     if (s) return s;
@@ -69,7 +73,7 @@ ig_status ig_schema_string(ig_schema_writer *w, const ig_schema_at *at) {
                        format ? "'format'" : "a length");
     if (pattern) return ig_schema_pattern(w, at);
     if (format && !json_is_string(format)) return ig_schema_refuse_format(w, at);
-    if (format && is_defined(json_string_value(format))) return write_format(w, at, json_string_value(format), span);
+    if (format) return write_format(w, at, json_string_value(format), span);
     if (!span.max) return ig_buffer_text(&w->line, "\"\\\"\\\"\""), IG_OK;
     w->used |= IG_BIT(IG_COMMON_CHAR);
     ig_buffer_text(&w->line, "\"\\\"\" char");

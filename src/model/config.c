@@ -52,6 +52,9 @@ static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig
     const ig_recurrence_shape *s = &c->recurrence;
     for (int l = 0; l < c->n_layers; l++) {
         c->n_recurrent += c->is_recurrent[l] || c->is_state_beside;
+        if (c->is_recurrent[l] && c->is_state_beside)
+            return ig_fail(err, IG_E_UNSUPPORTED, "%s: layer %d does not attend ('%s' is 0), which all must",
+                           names->path, l, names->n_kv_heads);
         if (c->is_recurrent[l] && c->window[l])
             return ig_fail(err, IG_E_UNSUPPORTED, "%s: layer %d has a window and does not attend", names->path, l);
     }

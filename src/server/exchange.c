@@ -197,6 +197,7 @@ static bool make_room(void **list, size_t n, size_t *cap, size_t more, size_t si
 }
 
 static bool add_to_text(ig_choice *k, const char *text, size_t n) {
+    if (!n) return true;
     void *to = k->text;
     bool ok = make_room(&to, k->n_text, &k->cap_text, n, 1);
     k->text = to;
@@ -209,7 +210,8 @@ static bool add_to_text(ig_choice *k, const char *text, size_t n) {
 /* Of /infill, where a line is what is wanted most. */
 static bool takes_too_long(const ig_choice *k) {
     double most = k->exchange->most_seconds;
-    return most > 0 && k->last_token - k->first_token > most && memchr(k->text, '\n', k->n_text);
+    bool is_over = most > 0 && k->last_token - k->first_token > most;
+    return is_over && k->n_text && memchr(k->text, '\n', k->n_text);
 }
 
 /* ---- callbacks, on the scheduler's thread --------------------------------------------------------- */
@@ -258,8 +260,8 @@ static void on_token(void *user, const ig_request_token *t) {
     if (!t->is_prompt && !t->is_end) {
         pthread_mutex_lock(&x->lock);
         k->n_seen++;
-        pthread_mutex_unlock(&x->lock);
         note_times(k);
+        pthread_mutex_unlock(&x->lock);
     }
     if (!t->is_prompt && x->returns_ids) note_id(k, t->token.id);
     /* An end token counts where tokens of the prompt do: who scores texts wants exactly one after them. */
@@ -282,7 +284,7 @@ static void on_token(void *user, const ig_request_token *t) {
 size_t ig_choice_bytes(const ig_choice *k, int32_t id) {
     const ig_exchange *x = k->exchange;
     const int32_t two[] = {id, id}; /* as ig_token_bytes() has it */
-    return (ig_detokenize(x->call->server->o->model, two, 2, x->shows_special, NULL, 0) + 1) / 2;
+    return (ig_detokenize(x->call->server->o->model, two, 2, x->ask.generate.special, NULL, 0) + 1) / 2;
 }
 
 /* Scores of tokens that begin where the text has ended, as those of a stop string. */

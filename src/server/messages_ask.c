@@ -88,7 +88,7 @@ static bool add_question(ig_translation *t, const char *role, const json_t *cont
         } else if (ig_is_type(block, "text")) {
             if (!texts) texts = json_array();
             t->ok &= json_array_append(texts, block) == 0;
-        } else if (document_text(block)) {
+        } else if (is_user && document_text(block)) {
             if (!texts) texts = json_array();
             ig_translation_append(t, texts, json_pack("{s:s, s:O}", "type", "text", "text", document_text(block)));
         } else {

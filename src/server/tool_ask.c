@@ -63,6 +63,7 @@ static bool check_tool(ig_call *c, const json_t *list, size_t i) {
 static bool allow(ig_call *c, ig_tools *out, const char *name) {
     const json_t *tool = name ? ig_tool_find(out->told, name, SIZE_MAX) : NULL;
     if (!tool) return ig_refuse(c, 400, "tool_choice", "tool_choice: no tool is named '%.128s'", name ? name : "");
+    if (ig_tool_find(out->list, name, SIZE_MAX)) return true;
     if (!out->list) out->list = json_array();
     return json_array_append(out->list, (json_t *)(uintptr_t)tool) == 0 ||
            ig_refuse(c, 500, NULL, "out of memory for tools");
@@ -76,8 +77,9 @@ static bool allow_some(ig_call *c, ig_tools *out, const json_t *choice) {
     json_t *one;
     if (!ig_field_text(c, v, "mode", &mode)) return false;
     out->must_call = strcmp(mode, "required") == 0;
-    if ((strcmp(mode, "auto") != 0 && !out->must_call) || !json_array_size(names))
-        return ig_refuse(c, 400, "tool_choice", "tool_choice: allowed_tools have a mode, auto or required, and tools");
+    if ((strcmp(mode, "auto") != 0 && !out->must_call) || !json_array_size(names) || json_array_size(names) > TOOLS_MAX)
+        return ig_refuse(c, 400, "tool_choice",
+                         "tool_choice: allowed_tools have a mode, auto or required, and up to %d tools", TOOLS_MAX);
     json_array_foreach(names, i, one) {
         const json_t *function = ig_field(one, "function");
         if (!allow(c, out, json_string_value(ig_field(function ? function : one, "name")))) return false;

@@ -402,6 +402,8 @@ def test_full_disk(program, args):
 @pytest.mark.parametrize("flags, message", [
     (["--kv-policy", "full", "--kv-budget", "10%"], "--kv-budget does nothing with the policy full"),
     (["--kv-alpha", "2"], "--kv-alpha does nothing without infinigen-osdi24"),
+    (["--kv-policy", "window", "--kv-mass", "0.5"], "--kv-mass does nothing with the policy window"),
+    (["--kv-policy", "full", "--kv-sinks", "3"], "--kv-sinks does nothing with the policy full"),
     (["--kv-store-size", "1G"], "--kv-store-size does nothing without --kv-store"),
     (["--kv-store", "kv", "--kv-limit", "50%"], "with --kv-limit nothing is taken from a store"),
     (["--kv-store", "kv", "--kv-policy", "h2o"], "the policy h2o takes nothing from a store"),

@@ -45,6 +45,15 @@ def test_a_plain_answer(harmony):
     check(harmony, {**script(harmony, "XYZ"), "max_tokens": 2}, "", "XY", finish="length")
 
 
+def test_scores_end_with_the_text(harmony):
+    """Marks count for what they are written as, also where nobody is shown them."""
+    how = {**script(harmony, CHANNEL, "final", MESSAGE, "XYZPQ", RETURN), "messages": user("a"), "logprobs": True, "stop": ["ZP"]}
+    reply = harmony.ask(CHAT, how)[1]["choices"][0]
+    assert reply["message"]["content"] == "XY" and [t["token"] for t in reply["logprobs"]["content"]][-2:] == ["X", "Y"]
+    told = [t["token"] for e in harmony.events(CHAT, how) for c in e["choices"] for t in (c["logprobs"] or {"content": []})["content"]]
+    assert told == [t["token"] for t in reply["logprobs"]["content"]]
+
+
 def test_forms_behind_thoughts(harmony):
     thinks = script(harmony, CHANNEL, "a", "X<Y", END)
     check(harmony, {**thinks, **FORM}, "X<Y", "xyz")

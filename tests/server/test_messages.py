@@ -178,6 +178,7 @@ def test_models_as_its_clients_read_them(server):
     ({"messages": "ab"}, "messages must be a list"),
     ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role must be user, assistant or system"),
     ({"messages": [{"role": "system", "content": [{"type": "tool_result"}]}]}, "of a system only blocks of type text"),
+    ({"messages": [{"role": "system", "content": [{"type": "document", "source": {"type": "text", "data": "a"}}]}]}, "of a system only blocks of type text"),
     ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user"}]}, "messages[0].content must be"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0]"),

@@ -181,8 +181,8 @@ def test_calls_of_some_of_the_tools(form):
             status, reply = ask(form, **fields, seed=seed, tool_choice=choice)
             assert status == 200 and reply["usage"]["prompt_tokens"] == whole, reply
             assert [c["function"]["name"] in ("clock", "math.add") for c in reply["choices"][0]["message"]["tool_calls"]] == [True]
-    assert ask(form, **fields, tool_choice={"type": "allowed_tools", "mode": "auto", "tools": some})[0] == 200
-    for wrong in ({"mode": "some", "tools": some}, {"mode": "auto", "tools": []}, {"mode": "auto"}, {"mode": "auto", "tools": [{"name": "none"}]}, {"mode": "auto", "tools": [7]}):
+    assert ask(form, **fields, tool_choice={"type": "allowed_tools", "mode": "auto", "tools": some * 3})[0] == 200
+    for wrong in ({"mode": "some", "tools": some}, {"mode": "auto", "tools": []}, {"mode": "auto"}, {"mode": "auto", "tools": [{"name": "none"}]}, {"mode": "auto", "tools": [7]}, {"mode": "auto", "tools": some * 129}):
         status, reply = ask(form, **fields, tool_choice={"type": "allowed_tools", **wrong})
         assert status == 400 and reply["error"]["param"] == "tool_choice", reply
 

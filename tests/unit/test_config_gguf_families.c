@@ -486,6 +486,9 @@ static void reads_gguf_of_others(void **state) {
     c = from_tiny(&t);
     assert_true(c.is_state_beside && c.has_no_state_norm && c.n_recurrent == c.n_layers && !c.has_multipliers);
     assert_true(!c.is_recurrent[0] && ig_config_attention_layers(&c) == c.n_layers && c.rope == IG_ROPE_HALF);
+    tiny_u32(&t, "falcon-h1.block_count", 3);
+    tiny_raw(&t, "falcon-h1.attention.head_count_kv", IG_GGUF_ARRAY, kv_heads, sizeof kv_heads);
+    refuses_tiny(&t, "layer 0 does not attend");
     t = tiny_as("lfm2");
     tiny_u32(&t, "lfm2.block_count", 3);
     tiny_raw(&t, "lfm2.attention.head_count_kv", IG_GGUF_ARRAY, kv_heads, sizeof kv_heads);

@@ -148,6 +148,10 @@ static void numbers_with_zeros(void **state) {
         const char *schema, *text;
         bool is_taken;
     } all[] = {
+        {"{\"type\": \"string\", \"format\": \"path\"}", "\"a/b\"", true}, /* a remark */
+        {"{\"type\": \"string\", \"format\": \"password\", \"pattern\": \"^ab$\"}", "\"ab\"", true},
+        {"{\"enum\": [\"a\"], \"format\": \"path\"}", "\"a\"", true},
+        {"{\"type\": \"integer\", \"format\": \"count\"}", "7", true},
         {above_0, "0.50", true},
         {above_0, "0.1", true},
         {above_0, "0.10", true},
