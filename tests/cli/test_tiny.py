@@ -137,7 +137,7 @@ def test_bench_json(program, tiny):
         assert row["avg_ts"] == pytest.approx(sum(row["samples_ts"]) / 3, rel=1e-6)
         assert row["median_ts"] == pytest.approx(sorted(row["samples_ts"])[1], rel=1e-6)
         assert row["peak_rss"] > 0 and row["model_n_params"] > 0
-        assert ("selected_share" in row) == bool(row["n_gen"])
+        assert (row["selected_share"] is not None) == (row["gb_per_s"] is not None) == bool(row["n_gen"])
         if row["policy"] == "full" and row["n_gen"]:
             assert row["selected_share"] == 1
     assert {r["batch"] for r in rows if r["n_gen"]} == {1, 3}
