@@ -92,16 +92,16 @@ static void warn_of_deaf_policies(const ig_cli_options *o) {
     const struct {
         const void *option;
         const char *name, *policies;
-    } all[] = {{&o->kv_mass, "--kv-mass", choosers},
-               {&o->kv_locality, "--kv-locality", choosers},
-               {&o->kv_inertia, "--kv-inertia", choosers},
-               {&o->no_kv_rest, "--no-kv-rest", choosers},
-               {&o->kv_sinks, "--kv-sinks", most},
-               {&o->kv_recent, "--kv-recent", most},
-               {&o->kv_sketch, "--kv-sketch", "infinigen infinigen-osdi24"}};
+        bool is_of_limit; /* it spares these entries, too */
+    } all[] = {{&o->kv_mass, "--kv-mass", choosers, false},
+               {&o->kv_locality, "--kv-locality", choosers, false},
+               {&o->kv_inertia, "--kv-inertia", choosers, false},
+               {&o->no_kv_rest, "--no-kv-rest", choosers, false},
+               {&o->kv_sinks, "--kv-sinks", most, true},
+               {&o->kv_recent, "--kv-recent", most, true},
+               {&o->kv_sketch, "--kv-sketch", "infinigen infinigen-osdi24", false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bool is_of_limit = o->kv_limit.n && all[i].policies == most; /* which spares these entries, too */
-        bool is_heard = !o->kv_policy.n || is_of_limit || !ig_cli_is_given(o, all[i].option);
+        bool is_heard = !o->kv_policy.n || !ig_cli_is_given(o, all[i].option) || (o->kv_limit.n && all[i].is_of_limit);
         for (int k = 0; k < o->kv_policy.n; k++) is_heard = is_heard || lists(all[i].policies, o->kv_policy.v[k]);
         char text[128];
         snprintf(text, sizeof text, "%s does nothing with the policy %s", all[i].name,

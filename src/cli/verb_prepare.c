@@ -68,7 +68,8 @@ int ig_cli_calibrate(ig_cli_app *app) {
     options.progress_user = &bar;
     ig_status status = ig_prepare(NULL, app->model, app->sketch, &options, &err);
     ig_cli_progress_end(&bar);
-    if (!status || status == IG_E_INTERRUPTED) return status ? ig_cli_fail(o, &err) : IG_EXIT_OK;
+    if (!status) return IG_EXIT_OK;
+    if (status == IG_E_INTERRUPTED) return ig_cli_fail(o, &err);
     return ig_cli_complain(o, "%s: the skew of infinigen-osdi24 cannot be made; --kv-sketch none does without",
                            err.text);
 }

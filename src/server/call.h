@@ -84,9 +84,6 @@ json_t *ig_refusal_json(const ig_refusal *r);
 json_t *ig_json_if(bool ok, json_t *v);
 /* As RFC 3339 writes it. */
 json_t *ig_json_time(time_t seconds);
-/* A model in a list, and the list, with what Anthropic's clients read of both. Take what they add to. */
-json_t *ig_model_entry(json_t *model, int64_t created);
-json_t *ig_models_list(json_t *list);
 /* A list of numbers. */
 json_t *ig_reply_bytes(const char *bytes, size_t n);
 

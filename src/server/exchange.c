@@ -316,9 +316,8 @@ static void on_end(void *user, const ig_request_result *result) {
     pthread_mutex_lock(&x->lock);
     k->result = *result;
     if (k->is_late && result->finish == IG_FINISH_INTERRUPTED) k->result.finish = IG_FINISH_LENGTH;
-    if (x->only_reads)
-        k->result.n_tokens = 0,
-        k->result.finish = k->result.finish == IG_FINISH_INTERRUPTED ? k->result.finish : IG_FINISH_LENGTH;
+    if (x->only_reads) k->result.n_tokens = 0;
+    if (x->only_reads && result->finish != IG_FINISH_INTERRUPTED) k->result.finish = IG_FINISH_LENGTH;
     if (k->result.finish == IG_FINISH_STOP && !x->ask.generate.shows_stop) drop_stop(k);
     k->has_ended = true;
     x->n_ended++;

@@ -12,6 +12,13 @@
 
 /* ---- JSON ------------------------------------------------------------------------------ */
 
+json_t *ig_json_time(time_t seconds) {
+    char text[64];
+    struct tm t;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &t));
+    return json_string(text);
+}
+
 json_t *ig_json_if(bool ok, json_t *v) {
     if (ok) return v;
     json_decref(v);

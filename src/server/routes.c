@@ -37,13 +37,6 @@ void ig_route_slots(ig_call *c) {
 
 /* ---- the model -------------------------------------------------------------------------------- */
 
-json_t *ig_json_time(time_t seconds) {
-    char text[64];
-    struct tm t;
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &t));
-    return json_string(text);
-}
-
 json_t *ig_model_entry(json_t *model, int64_t created) {
     json_t *name = json_object_get(model, "id");
     bool ok = model && json_object_set_new(model, "type", json_string("model")) == 0 &&

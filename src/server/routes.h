@@ -6,6 +6,9 @@
 #define IG_SERVER_ROUTES_H
 
 #include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
 
 typedef struct ig_call ig_call; /* call.h */
 typedef struct ig_api ig_api;   /* api.h */
@@ -43,5 +46,9 @@ void ig_route_adapters(ig_call *c);
 void ig_route_slots(ig_call *c);
 void ig_route_openapi(ig_call *c);
 void ig_route_page(ig_call *c);
+
+/* A model in a list of models, and the list, with what Anthropic's clients read of both. Take what they add to. */
+json_t *ig_model_entry(json_t *model, int64_t created);
+json_t *ig_models_list(json_t *list);
 
 #endif
