@@ -178,6 +178,7 @@ ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view 
                           .lse = step->x->lse + at,
                           .n_tokens = seg->n - kept,
                           .prompt = seg->dense,
+                          .is_coarse = step->is_coarse,
                           .window = ig_step_window(step),
                           .sink_scores = step->sink_scores ? step->sink_scores[step->layer] : NULL,
                           .cap = step->cap,

@@ -168,6 +168,7 @@ typedef struct ig_step {
     int n_segments, n_rows;
     int layer;
     bool is_shared; /* it has no keys and values of its own, but those that an earlier one of the pass has kept */
+    bool is_coarse; /* as in ig_attention, of `layer` */
     int first_row;  /* of those before it only keys and values of this layer are asked for */
     bool guesses;   /* IG_SPECULATE_AUTO is LATE */
     bool is_late;   /* all layers go through without a look at them (late.c) */

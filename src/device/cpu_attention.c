@@ -276,6 +276,7 @@ static void prompt_steps(const attend_job *j, tile *t, int head, int first, int 
                         .m = t->m,
                         .l = t->l,
                         .acc = t->acc,
+                        .is_coarse = j->jobs->is_coarse,
                         .scratch = t->prompt};
     for (int r = 0; r < rows; r++) t->begin[r] = seen_from(j, 0, first + r), t->end[r] = seen_by(j, 0, first + r);
     k->prompt_begin(&p);

@@ -4,6 +4,10 @@
  * queries and weights are sums of two of these, high + low, which 16-bit floats are without loss; the product of the
  * two low parts is left out.
  *
+ * Coarse tiles take the high parts alone, as the products with quantised weights do (matmul_amx.c), but of keys both:
+ * biases make some models' keys alike but for small differences, which would be lost. What rounding a query does to
+ * what keys have in common changes all its scores alike, and so nothing.
+ *
  * A column of a tile is a query throughout, so that no query sees its neighbours. For a block of queries and a chunk of
  * keys: scores, softmax, and values.
  */
@@ -210,7 +214,11 @@ typedef struct block {
     int n_vectors;  /* of queries: 1 or 2, or 0 where there is nothing to see */
     int n_groups;   /* of keys */
     bool is_masked; /* some query does not see all of the keys */
+    bool is_coarse;
 } block;
+
+/* Which parts are multiplied: the high ones, those of rows with the high one of columns, or all but both low ones. */
+typedef enum parts { HIGH, ROWS, ALL } parts;
 
 INLINE void multiply_tiles(const bool two) {
     _tile_dpbf16ps(0, 4, 6);
@@ -222,20 +230,32 @@ INLINE void multiply_tiles(const bool two) {
 }
 
 /* n steps of two operands, of the second only the first tiles if not `two`: adds to tiles 0 to 3, [row][column]. */
-INLINE void multiply(const char *rows, const char *columns, size_t n, const bool two) {
+INLINE void multiply_parts(const char *rows, const char *columns, size_t n, const bool two, const parts which) {
     for (size_t i = 0; i < n; i++, rows += STEP_BYTES, columns += STEP_BYTES) {
-        _tile_loadd(4, rows + PLANE_BYTES, 64);
-        _tile_loadd(5, rows + PLANE_BYTES + TILE_BYTES, 64);
         _tile_loadd(6, columns, 64);
         if (two) _tile_loadd(7, columns + TILE_BYTES, 64);
-        multiply_tiles(two);
+        if (which != HIGH) {
+            _tile_loadd(4, rows + PLANE_BYTES, 64);
+            _tile_loadd(5, rows + PLANE_BYTES + TILE_BYTES, 64);
+            multiply_tiles(two);
+        }
         _tile_loadd(4, rows, 64);
         _tile_loadd(5, rows + TILE_BYTES, 64);
         multiply_tiles(two);
+        if (which != ALL) continue;
         _tile_loadd(6, columns + PLANE_BYTES, 64);
         if (two) _tile_loadd(7, columns + PLANE_BYTES + TILE_BYTES, 64);
         multiply_tiles(two);
     }
+}
+
+INLINE void multiply(const char *rows, const char *columns, size_t n, const bool two, parts which) {
+    if (which == HIGH)
+        multiply_parts(rows, columns, n, two, HIGH);
+    else if (which == ROWS)
+        multiply_parts(rows, columns, n, two, ROWS);
+    else
+        multiply_parts(rows, columns, n, two, ALL);
 }
 
 /* Tiles 0 to 3 as [32][LANES] numbers. */
@@ -268,7 +288,7 @@ INLINE void clear_sums(void) {
 INLINE void scores(const block *b, const chunk *c, int g) {
     settle(b->q);
     clear_sums();
-    multiply(c->k + (size_t)g * b->steps * STEP_BYTES, b->q, b->steps, b->n_vectors == 2);
+    multiply(c->k + (size_t)g * b->steps * STEP_BYTES, b->q, b->steps, b->n_vectors == 2, b->is_coarse ? ROWS : ALL);
     store_sums(b->s + g * GROUP * LANES, b->n_vectors == 2);
     settle(b->s);
 }
@@ -278,7 +298,8 @@ INLINE void values(const block *b, const work *w, const chunk *c) {
     for (size_t j = 0; j < b->steps; j++) {
         float *sums = b->acc + j * STEP * LANES;
         load_sums(sums, b->n_vectors == 2);
-        multiply(c->v + j * KEY_STEPS * STEP_BYTES, w->w, (size_t)b->n_groups, b->n_vectors == 2);
+        multiply(c->v + j * KEY_STEPS * STEP_BYTES, w->w, (size_t)b->n_groups, b->n_vectors == 2,
+                 b->is_coarse ? HIGH : ALL);
         store_sums(sums, b->n_vectors == 2);
     }
     settle(b->acc);
@@ -290,6 +311,15 @@ INLINE __m512 exp2_weight(__m512 x) {
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.abf868p-5f));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.ee2452p-3f));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.62d6c6p-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, x);
+}
+
+/* The same to 1.5e-4, a tenth of what rounding to bfloat16 costs. */
+INLINE __m512 coarse_exp2_weight(__m512 x) {
+    __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p = _mm512_set1_ps(0x1.456320p-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.cbc3b0p-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.6462b8p-1f));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
     return _mm512_scalef_ps(p, x);
 }
@@ -322,6 +352,10 @@ INLINE __m512 weight_of(__m512 s, __m512 top) {
     return exp2_weight(_mm512_mul_ps(_mm512_sub_ps(s, top), _mm512_set1_ps(LOG2_E)));
 }
 
+INLINE __m512 coarse_weight_of(__m512 s, __m512 top) {
+    return coarse_exp2_weight(_mm512_mul_ps(_mm512_sub_ps(s, top), _mm512_set1_ps(LOG2_E)));
+}
+
 INLINE softmax begin_softmax(const block *b, int v) {
     const __m512 least = _mm512_set1_ps(-0x1p100f);
     float *m = b->m + v * WIDTH;
@@ -352,6 +386,17 @@ INLINE void weights(const block *b, const work *w, int v, int g, softmax *x) {
     }
 }
 
+INLINE void coarse_weights(const block *b, const work *w, int v, int g, softmax *x) {
+    const float *s = b->s + g * GROUP * LANES + v * WIDTH;
+    char *to = w->w + g * STEP_BYTES + v * TILE_BYTES;
+    for (int i = 0; i < GROUP; i += 2, s += 2 * LANES, to += 64) {
+        __m512 first = coarse_weight_of(_mm512_load_ps(s), x->top),
+               second = coarse_weight_of(_mm512_load_ps(s + LANES), x->top);
+        x->l = _mm512_add_ps(x->l, _mm512_add_ps(first, second));
+        _mm512_store_si512(to, interleave(to_bf16(first, second)));
+    }
+}
+
 INLINE void end_softmax(const block *b, int v, const softmax *x) {
     _mm512_store_ps(b->l + v * WIDTH, x->l);
     if (!_mm512_cmp_ps_mask(x->factor, _mm512_set1_ps(1), _CMP_NEQ_UQ)) return;
@@ -367,7 +412,8 @@ static void attend_block(const block *b, const block *next, const work *w, const
     for (int v = 0; v < b->n_vectors; v++) x[v] = begin_softmax(b, v);
     for (int g = 0; g < b->n_groups || g < next->n_groups; g++) {
         if (g < next->n_groups) scores(next, c, g);
-        for (int v = 0; v < b->n_vectors && g < b->n_groups; v++) weights(b, w, v, g, &x[v]);
+        for (int v = 0; v < b->n_vectors && g < b->n_groups; v++)
+            (b->is_coarse ? coarse_weights : weights)(b, w, v, g, &x[v]);
     }
     for (int v = 0; v < b->n_vectors; v++) end_softmax(b, v, &x[v]);
     values(b, w, c);
@@ -392,7 +438,8 @@ static block block_at(const ig_prompt_tile *t, const work *w, int i, int first, 
                    .n_vectors = !rows.n              ? 0
                                 : t->n_q - i > WIDTH ? 2
                                                      : 1,
-                   .is_masked = rows.is_masked};
+                   .is_masked = rows.is_masked,
+                   .is_coarse = t->is_coarse};
 }
 
 static void prompt_attend_amx(const ig_prompt_tile *t, void *rows, int first, int n) {

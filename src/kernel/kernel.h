@@ -88,6 +88,7 @@ typedef struct ig_prompt_tile {
     float scale;            /* of scores */
     const int *begin, *end; /* [n_q]; begin NULL: 0 of all */
     float *m, *l, *acc;     /* [n_q], [n_q], [n_q][d]; begun with -INFINITY, 0 and 0. acc / l is the result */
+    bool is_coarse;         /* queries, weights and values may lose what products with quantised weights lose of x */
     void *scratch;          /* 64-byte aligned, prompt_bytes(d) bytes */
 } ig_prompt_tile;
 

@@ -74,8 +74,4 @@ static inline int ig_unpack_row(const ig_unpacked *p, int y) {
     return half ? y - in_matrix + in_matrix % half * 2 + in_matrix / half : y;
 }
 
-static inline bool ig_unpack_has_floats(const ig_tensor *t) {
-    return t->type == IG_TYPE_F32 || t->type == IG_TYPE_F16 || t->type == IG_TYPE_BF16;
-}
-
 #endif

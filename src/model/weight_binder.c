@@ -90,7 +90,7 @@ const float *ig_bind_floats(ig_binder *b, const char *name, int n_dims, const ui
                             size_t n, bool to_columns, bool required) {
     const ig_tensor *t = ig_bind_take(b, name, n_dims, dims, required);
     if (!t) return NULL;
-    if (t->type != IG_TYPE_F32 && t->type != IG_TYPE_F16 && t->type != IG_TYPE_BF16) {
+    if (!ig_type_is_float(t->type)) {
         b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
                             b->path, name, ig_type_get((uint32_t)t->type)->name);
         return NULL;

@@ -46,8 +46,8 @@ typedef struct stacked {
 
 static stacked stacked_at(const ig_unpacker *u, const ig_tensor *t) {
     stacked s = {.is_down = ig_name_ends_with(t->name, ".experts.down_proj")};
-    s.is_one =
-        ig_unpack_has_floats(t) && t->n_dims == 3 && (s.is_down || ig_name_ends_with(t->name, ".experts.gate_up_proj"));
+    s.is_one = ig_type_is_float(t->type) && t->n_dims == 3 &&
+               (s.is_down || ig_name_ends_with(t->name, ".experts.gate_up_proj"));
     s.n_in = (uint64_t)(s.is_down ? u->c->d_ff : u->c->d_model);
     s.n_out = s.is_down ? (uint64_t)u->c->d_model : 2 * (uint64_t)u->c->d_ff;
     return s;
@@ -91,7 +91,7 @@ void ig_unpack_heads(ig_unpacker *u) {
              is_bias = ig_name_ends_with(t->name, ".query_key_value.bias") && t->n_dims == 1;
         if (!strstr(t->name, ".query_key_value.")) continue;
         /* What is packed, or has scales of rows, would lie in turns still. */
-        if (u->is_gone[i] || !ig_unpack_has_floats(t) || !(is_matrix || is_bias) || t->dims[is_matrix] != n_out ||
+        if (u->is_gone[i] || !ig_type_is_float(t->type) || !(is_matrix || is_bias) || t->dims[is_matrix] != n_out ||
             t->dims[0] > INT_MAX) {
             ig_unpack_fail(u, t, "is not of floats, in rows of q, k and v in turns");
             return;

@@ -236,7 +236,7 @@ static void add_quantized(ig_unpacker *u, const ig_tensor *t, size_t n_end) {
         .codes = t, .scales = scales, .zeros = zeros, .order = width == n_out ? IG_CODES_GPTQ : IG_CODES_AWQ};
     bool is_awq = p.order == IG_CODES_AWQ;
     if ((bits != 4 && (bits != 8 || is_awq)) || 32 * n_words != n_out * bits || n_out > INT_MAX || n_in > INT_MAX ||
-        n_groups > n_in || n_in % n_groups || !ig_unpack_has_floats(scales) || scales->n_dims != 2 ||
+        n_groups > n_in || n_in % n_groups || !ig_type_is_float(scales->type) || scales->n_dims != 2 ||
         !is_matrix(zeros, IG_TYPE_I32, n_groups, n_words) ||
         !is_matrix(t, IG_TYPE_I32, is_awq ? n_in : n_in * bits / 32, is_awq ? n_words : n_out)) {
         ig_unpack_fail(u, t, "and its scales and zeros do not have the shapes of AWQ's or GPTQ's in 4 or 8 bits");
@@ -252,7 +252,7 @@ static void add_quantized(ig_unpacker *u, const ig_tensor *t, size_t n_end) {
 static bool set_scales(ig_unpacked *p) {
     const ig_tensor *t = p->scales;
     uint64_t across = t->dims[0], down = t->dims[1];
-    if (!ig_unpack_has_floats(t) || t->n_dims > 2) return false;
+    if (!ig_type_is_float(t->type) || t->n_dims > 2) return false;
     if (t->n_dims == 1) down = across, across = 1;
     if (down != (uint64_t)p->n_out && (down != 1 || across != 1)) return false;
     if (across > (uint64_t)p->n_in || (uint64_t)p->n_in % across) return false;
