@@ -245,10 +245,10 @@ typedef struct ig_cli_options {
 /* Reads argv[2..] for `verb`; moves what is no option to its front. False after a usage error, which has been printed.
  */
 bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv);
-/* Whether the option with this value of *o was an argument; else it is as the table has it. */
 /* The options of the command line that was parsed, but those whose values are in o at these addresses, which end with
  * NULL; out has room for all of its arguments. Their number. */
 int ig_cli_pass_on(const char **out, const ig_cli_options *o, const void *const *dropped);
+/* Whether the option with this value of *o was an argument; else it is as the table has it. */
 bool ig_cli_is_given(const ig_cli_options *o, const void *value);
 /* Moves *names, of a list such as "-m, --model", past the next name; its length, 0 at the end. */
 size_t ig_cli_next_name(const char **start, const char **names);

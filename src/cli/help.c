@@ -43,7 +43,8 @@ static void print_option(FILE *f, const ig_cli_option *row, const ig_cli_verb *v
     size_t used = (size_t)snprintf(text, sizeof text, "%s", row->help);
     if (row->choices) {
         for (const char *const *c = row->choices; *c && used < sizeof text; c++)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", c == row->choices ? ": " : ", ", *c);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s", c == row->choices ? " {" : "|", *c,
+                                     c[1] ? "" : "}");
     }
     if (row->initial && used < sizeof text) snprintf(text + used, sizeof text - used, " [%s]", row->initial);
     if (n + 2 > HELP_COLUMN)

@@ -41,7 +41,7 @@ const ig_cli_verb ig_cli_verbs[] = {
      "chat",
      {"MODEL"},
      "Talk with a model",
-     "Ctrl-C stops the answer, Ctrl-D ends. A line that ends with a backslash goes on with the next one; so does all\n"
+     "Ctrl-C stops the answer, Ctrl-D ends. A line that ends with a backslash goes on with the next one; so does everything\n"
      "between two \"\"\". What is pasted is one message. /help lists the commands, such as /undo and /again. The\n"
      "history of lines is kept. Where the context gets full, the oldest turns leave it.\n\n"
      "With --kv-store a conversation can be saved: /save NAME keeps it, and /resume NAME goes on with it at once, in\n"
@@ -71,7 +71,7 @@ const ig_cli_verb ig_cli_verbs[] = {
     {IG_VERB_EVAL,
      "eval",
      {"MODEL"},
-     "Count the questions a model answers rightly",
+     "Count the questions a model answers correctly",
      "Task files hold one JSON object a line, in one of four forms:\n\n"
      "  {\"query\": \"...\", \"choices\": [\" ...\", \" ...\"], \"answer\": 0}\n"
      "  {\"prefixes\": [\"...\", \"...\"], \"suffix\": \" ...\", \"answer\": 1}\n"
@@ -180,26 +180,25 @@ const ig_cli_verb ig_cli_verbs[] = {
      "kv",
      {"ACTION", "ID..."},
      "Look after the stored KV of prompts",
-     "For the directory of --kv-store, which ls, verify and gc also take as it is, also while other programs use "
-     "it:\n\n"
+     "For the directory of --kv-store, which ls, verify and gc also take as an argument:\n\n"
      "  infinigen kv ls        what is stored: a line for each text, named by its id, and for each note\n"
      "  infinigen kv verify    read all of it and compare checksums; exit status 1 if something is damaged\n"
      "  infinigen kv gc        remove what nothing can use any more, and with --kv-store-size SIZE what was not used\n"
      "                         for the longest time until no more than that is left\n"
      "  infinigen kv rm ID...  remove texts whose ids begin so, as far as no other text shares them; or --note NAME,\n"
      "                         --model NAME, --all\n\n"
-     "gc and rm need that no other program writes to the directory at that time.",
+     "ls and verify may run while other programs use the directory; gc and rm need that none writes to it.",
      ig_cli_kv},
     {IG_VERB_SERVE,
      "serve",
      {"MODEL"},
-     "Answer many clients at once over HTTP, as OpenAI's API has it",
+     "Serve many clients at once over HTTP, compatible with OpenAI's API",
      "Clients of OpenAI's API work unchanged with the address http://127.0.0.1:8080/v1, those of Anthropic's and "
      "Ollama's\n"
      "with http://127.0.0.1:8080. Prompts take what they share with earlier ones from the cache, and with --kv-store "
      "from\n"
-     "earlier servers. SIGTERM ends what is being answered first, a second one does not; SIGHUP reads the keys of\n"
-     "--api-key-file again, or ends the server as well. Without -m all models are served that are here, each when it "
+     "earlier servers. At SIGTERM the server finishes the answers under way and ends, at a second one it ends at once; SIGHUP reads\n"
+     "the keys of --api-key-file again, or ends the server as well. Without -m all models are served that are here, each when it "
      "is\n"
      "asked for.\n\n"
      "  infinigen serve -m smollm2-135m -c 8192 -np 8\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where arithmetic runs: a seam of about a dozen operations on whole arrays. The forward pass
+ * Where arithmetic runs: a seam of some twenty operations on whole arrays. The forward pass
  * (model/forward.c) is written in these; a device decides how they are cut over threads (cpu.c) or a GPU.
  *
  * Pointers are to memory that the device has given (alloc) or was told of (bind). Operations run in the order of their

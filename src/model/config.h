@@ -261,7 +261,7 @@ static inline int ig_config_widest_ff(const ig_config *c) {
     return most > c->d_ff_shared ? most : c->d_ff_shared;
 }
 
-/* Rotated dimensions of a head, of layers that rotate by a set. */
+/* How many sets of frequencies the layers rotate by. */
 static inline int ig_config_rope_sets(const ig_config *c) { return c->rope_local_theta > 0 ? IG_ROPE_SETS : 1; }
 
 /* Sets of cosines and sines of a row: one of each set of frequencies and, last, one of queries whose growth is in it.

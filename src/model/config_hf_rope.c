@@ -168,7 +168,7 @@ void ig_hf_rope(ig_hf_reader *r, ig_config *c) {
         if (!r->status && (c->rope_linear < 1e-6 || c->rope_linear > 1e6)) ig_hf_fail_kind(r, "factor", "1e-6 to 1e6");
     } else if (strcmp(type, "default") != 0 && strcmp(type, "mrope") != 0 && !r->status) {
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
-                            "%s: '%s' is of type '%.60s', only 'default', 'linear', 'llama3' and 'yarn' are supported",
+                            "%s: '%s' is of type '%.60s', which is not supported for this architecture",
                             r->path, name, type);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to the forward pass: forward.c (the pass), forward_rows.c (its rows), forward_ffn.c (feed-forward parts),
- * forward_latent.c (attention with latents), forward_recurrence.c (layers that do not attend) and finite.c (what must
- * not go on).
+ * forward_latent.c (attention with latents), forward_index.c (keys and queries of an indexer), forward_recurrence.c
+ * (layers that do not attend) and finite.c (what must not go on).
  */
 #ifndef IG_MODEL_FORWARD_PARTS_H
 #define IG_MODEL_FORWARD_PARTS_H

@@ -12,7 +12,7 @@
 /* ---- prompts -------------------------------------------------------------------------------------- */
 
 /* Beside those that are read what clients send, and would change little or nothing. */
-#define IDLE "t_max_prompt_ms", "t_max_predict_ms", "n_indent"
+#define IDLE "t_max_prompt_ms", "n_indent"
 
 enum { FIELDS_MAX = 64, FIELD_BYTES_MAX = 128 }; /* of a reply that are wanted */
 
@@ -139,9 +139,9 @@ static bool end(ig_exchange *x) {
     return true;
 }
 
-static const char *const native_fields[] = {"prompt", "n_probs", "response_fields", IDLE, NULL};
+static const char *const native_fields[] = {"prompt", "n_probs", "response_fields", "t_max_predict_ms", IDLE, NULL};
 static const char *const infill_fields[] = {"prompt",  "input_prefix",    "input_suffix", "input_extra",
-                                            "n_probs", "response_fields", IDLE,           NULL};
+                                            "n_probs", "response_fields", "t_max_predict_ms", IDLE,           NULL};
 
 const ig_api ig_api_native = {.prefix = "cmpl-",
                               .texts = "prompt",

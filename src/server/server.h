@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The HTTP server: OpenAI's API over one model. It sees infinigen_requests.h and nothing below it.
+ * The HTTP server: OpenAI's, Anthropic's, Ollama's and llama-server's APIs, over one model or several. It sees
+ * infinigen_requests.h and nothing below it.
  */
 #ifndef IG_SERVER_SERVER_H
 #define IG_SERVER_SERVER_H
@@ -9,7 +10,7 @@
 
 #include "infinigen_requests.h"
 
-/* In the environment of a process that such a server has started. */
+/* In the environment of a process that a server of several models has started (children.c). */
 #define IG_SERVER_HANDED_ON "INFINIGEN_HANDED_ON"
 
 /* One of several models, which a process of its own serves. */

@@ -42,7 +42,6 @@ static void same_as_alone(void **state) {
     }
 }
 
-/* The context ends an answer as it does alone. */
 /* Policies whose results depend on the pieces of a prompt: they are those of a session alone. */
 static void same_as_alone_where_entries_are_dropped(void **state) {
     static const char *const names[] = {"h2o", "snapkv", "pyramidkv"};
@@ -95,6 +94,7 @@ static void keeps_what_it_needs(void **state) {
     ig_scheduler_close(scheduler);
 }
 
+/* The context ends an answer as it does alone. */
 static void full_context(void **state) {
     (void)state;
     open_scheduler(2, 64, 8, 0.1);

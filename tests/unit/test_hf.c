@@ -168,7 +168,6 @@ static void test_large_integers(void **state) {
     temp_dir_close(&d);
 }
 
-/* <|end|> ends an answer, but not where others do that are for answers of several messages. */
 /* The first of three files that has one. */
 static void test_template_files(void **state) {
     static const char *const files[][2] = {
@@ -193,6 +192,7 @@ static void test_template_files(void **state) {
     temp_dir_close(&d);
 }
 
+/* <|end|> ends an answer, but not where others do that are for answers of several messages. */
 static void test_ends(void **state) {
     static const char *const texts[] = {"a", "<|end|>", "<|return|>", "<|call|>"};
     (void)state;
