@@ -465,9 +465,8 @@ IG_API ig_cache_options ig_cache_defaults(void);
 /* Name of policy number i, the default one first, and one line of help; NULL past the end. */
 IG_API const char *ig_cache_policy(size_t i, const char **help);
 
-enum { IG_CTX_MAX = 1 << 24, IG_BATCH_MAX = 1 << 14, IG_DRAFT_MAX = 15 };
-
-enum { IG_SESSIONS_MAX = 1 << 12 };
+/* Most tokens of a context, tokens of a step, tokens drafted ahead, and sessions of a cache. */
+enum { IG_CTX_MAX = 1 << 24, IG_BATCH_MAX = 1 << 14, IG_DRAFT_MAX = 15, IG_SESSIONS_MAX = 1 << 12 };
 
 typedef struct ig_cache ig_cache;
 

@@ -196,7 +196,7 @@ bool ig_sequence_reads_ahead(const ig_sequence *seq) { return seq->prefetch && i
 
 ig_speculation ig_step_speculation(const ig_step *step, const ig_sequence *seq) {
     if (seq->speculate != IG_SPECULATE_AUTO) return seq->speculate;
-    return step->guesses ? IG_SPECULATE_LATE : IG_SPECULATE_NONE;
+    return step->speculates ? IG_SPECULATE_LATE : IG_SPECULATE_NONE;
 }
 
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind) {

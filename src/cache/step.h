@@ -145,7 +145,7 @@ static inline void ig_step_lap(ig_step_scratch *x, ig_step_part part) {
 }
 
 /* A pass begins. */
-static inline void ig_step_start(ig_step_scratch *x, const ig_device *dev) {
+static inline void ig_step_start_clock(ig_step_scratch *x, const ig_device *dev) {
     double now = ig_clock_seconds();
     x->clock = (ig_step_clock){.dev = dev, .start = now, .now = now, .worked = dev->ops->worked(dev)};
     x->decode_seconds = 0;
@@ -167,11 +167,11 @@ typedef struct ig_step {
     ig_segment *segments;
     int n_segments, n_rows;
     int layer;
-    bool is_shared; /* it has no keys and values of its own, but those that an earlier one of the pass has kept */
-    bool is_coarse; /* as in ig_attention, of `layer` */
-    int first_row;  /* of those before it only keys and values of this layer are asked for */
-    bool guesses;   /* IG_SPECULATE_AUTO is LATE */
-    bool is_late;   /* all layers go through without a look at them (late.c) */
+    bool is_shared;  /* it has no keys and values of its own, but those that an earlier one of the pass has kept */
+    bool is_coarse;  /* as in ig_attention, of `layer` */
+    int first_row;   /* of those before it only keys and values of this layer are asked for */
+    bool speculates; /* IG_SPECULATE_AUTO is LATE */
+    bool is_late;    /* all layers go through without a look at them (late.c) */
 } ig_step;
 
 /* From here on it is this layer's. */

@@ -63,8 +63,8 @@ struct ig_cli_options;
 typedef struct ig_cli_verb {
     unsigned bit; /* IG_VERB_... */
     const char *name;
-    const char
-        *positionals[2]; /* names of the arguments; "MODEL" may also be given with -m, "X..." is all that follow */
+    /* Names of the arguments; "MODEL" may also be given with -m, "X..." is all that follow. */
+    const char *positionals[2];
     const char *summary; /* one line */
     const char *details; /* paragraphs for --help and the man page */
     int (*run)(const struct ig_cli_options *o);

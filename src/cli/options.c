@@ -96,9 +96,11 @@ const ig_cli_option ig_cli_option_table[] = {
     {"-n, --predict, --n-predict", "N",
      "most tokens of an answer whose request does not say; -1: chats have what the context holds, completions 16",
      IG_VERB_SERVE, IG_KIND_INT, AT(predict), "-1", -1, INT_MAX, NULL},
-    {"--temp, --temperature", "T", "temperature; 0 takes the likeliest token each time. Files of models may state other defaults of sampling, which then "
-     "hold", IG_VERB_GENERATE,
-     IG_KIND_NUMBER, AT(temperature), "0.8", 0, 1000, NULL},
+    {"--temp, --temperature", "T",
+     "temperature; 0 takes the likeliest token each time. Files of models may state other defaults of sampling, which "
+     "then "
+     "hold",
+     IG_VERB_GENERATE, IG_KIND_NUMBER, AT(temperature), "0.8", 0, 1000, NULL},
     {"--top-k", "K", "sample among the K likeliest tokens; 0 or -1: all", IG_VERB_GENERATE, IG_KIND_INT, AT(top_k),
      "40", -1, INT_MAX, NULL},
     {"--top-p", "P", "sample among the likeliest tokens that make up probability P; 1: all", IG_VERB_GENERATE,
@@ -114,9 +116,10 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--min-p", "P", "the same: leave out tokens less likely than P times the likeliest; 0: none", IG_VERB_SERVE,
      IG_KIND_NUMBER, AT(min_p), "0", 0, 1, NULL},
     {"--typical, --typical-p", "P",
-     "locally typical sampling: among the tokens whose surprise is nearest the expected one, which make up probability P; "
-     "1: all", SAMPLING,
-     IG_KIND_NUMBER, AT(typical_p), "1", 0.001, 1, NULL},
+     "locally typical sampling: among the tokens whose surprise is nearest the expected one, which make up probability "
+     "P; "
+     "1: all",
+     SAMPLING, IG_KIND_NUMBER, AT(typical_p), "1", 0.001, 1, NULL},
     {"--top-n-sigma, --top-nsigma", "N",
      "leave out tokens with a logit more than N standard deviations below the highest; 0 or -1: none", SAMPLING,
      IG_KIND_NUMBER, AT(top_n_sigma), "-1", -1, 1000, NULL},
@@ -124,8 +127,8 @@ const ig_cli_option ig_cli_option_table[] = {
      SAMPLING, IG_KIND_NUMBER, AT(xtc_probability), "0", 0, 1, NULL},
     {"--xtc-threshold", "P", "probability from which on --xtc-probability leaves out tokens", SAMPLING, IG_KIND_NUMBER,
      AT(xtc_threshold), "0.1", 0, 1, NULL},
-    {"--repeat-penalty", "X", "divide the logits of recent tokens by X, multiply negative ones; 1: off", SAMPLING, IG_KIND_NUMBER, AT(repeat_penalty),
-     "1", 0.01, 100, NULL},
+    {"--repeat-penalty", "X", "divide the logits of recent tokens by X, multiply negative ones; 1: off", SAMPLING,
+     IG_KIND_NUMBER, AT(repeat_penalty), "1", 0.01, 100, NULL},
     {"--presence-penalty", "X", "lower the logits of recent tokens by X; 0: off", SAMPLING, IG_KIND_NUMBER,
      AT(presence_penalty), "0", -1000, 1000, NULL},
     {"--frequency-penalty", "X", "lower the logits of recent tokens by X for each time that they occur; 0: off",
@@ -322,8 +325,8 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_SERVE, IG_KIND_FLAG, AT(reuse_answers), NULL, 0, 0, NULL},
     {"-np, --parallel, --max-num-seqs", "N", "answers at the same time; memory is planned for so many contexts",
      IG_VERB_SERVE, IG_KIND_INT, AT(parallel), "4", 1, 256, NULL},
-    {"--queue", "N", "most requests that wait; further ones get 503", IG_VERB_SERVE, IG_KIND_INT, AT(queue),
-     "512", 1, 65536, NULL},
+    {"--queue", "N", "most requests that wait; further ones get 503", IG_VERB_SERVE, IG_KIND_INT, AT(queue), "512", 1,
+     65536, NULL},
     {"--piece-ms", "MS", "how long running answers wait for a piece of a new prompt, about", IG_VERB_SERVE,
      IG_KIND_NUMBER, AT(piece_ms), "25", 1, 60000, NULL},
     {"--max-body", "SIZE", "most bytes of a request", IG_VERB_SERVE, IG_KIND_SIZE, AT(max_body), "32M", 1024, 1 << 30,

@@ -41,7 +41,8 @@ const ig_cli_verb ig_cli_verbs[] = {
      "chat",
      {"MODEL"},
      "Talk with a model",
-     "Ctrl-C stops the answer, Ctrl-D ends. A line that ends with a backslash goes on with the next one; so does everything\n"
+     "Ctrl-C stops the answer, Ctrl-D ends. A line that ends with a backslash goes on with the next one; so does "
+     "everything\n"
      "between two \"\"\". What is pasted is one message. /help lists the commands, such as /undo and /again. The\n"
      "history of lines is kept. Where the context gets full, the oldest turns leave it.\n\n"
      "With --kv-store a conversation can be saved: /save NAME keeps it, and /resume NAME goes on with it at once, in\n"
@@ -197,8 +198,10 @@ const ig_cli_verb ig_cli_verbs[] = {
      "Ollama's\n"
      "with http://127.0.0.1:8080. Prompts take what they share with earlier ones from the cache, and with --kv-store "
      "from\n"
-     "earlier servers. At SIGTERM the server finishes the answers under way and ends, at a second one it ends at once; SIGHUP reads\n"
-     "the keys of --api-key-file again, or ends the server as well. Without -m all models are served that are here, each when it "
+     "earlier servers. At SIGTERM the server finishes the answers under way and ends, at a second one it ends at once; "
+     "SIGHUP reads\n"
+     "the keys of --api-key-file again, or ends the server as well. Without -m all models are served that are here, "
+     "each when it "
      "is\n"
      "asked for.\n\n"
      "  infinigen serve -m smollm2-135m -c 8192 -np 8\n"

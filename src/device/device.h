@@ -23,8 +23,8 @@ typedef struct ig_low_rank ig_low_rank;
 /* y = scale W x (+ bias, + what adapters add). w == NULL: the matrix is absent. */
 typedef struct ig_matrix {
     const void *w; /* [n_out][n_in] of `type`, as stored */
-    const void
-        *panels; /* the same where, or in the order (put_panels()) in which, operations read it instead; or NULL */
+    /* The same where, or in the order (put_panels()) in which, operations read it instead; or NULL. */
+    const void *panels;
     const float *bias;            /* [n_out] or NULL */
     const float *scale;           /* one number in the host's memory; NULL: 1 */
     ig_block_scales block_scales; /* of IG_TYPE_F8_E4M3; others have none. Numbers that are bound */
@@ -153,14 +153,13 @@ typedef struct ig_attention {
     const float *q_scale; /* [n_heads][head_dim] what queries are multiplied by before they meet keys; NULL: nothing */
     float *out;           /* the same shape, not q */
     float *lse; /* [n_tokens][n_heads] logarithm of the sum of the exponentials of the scores, sinks' too; or NULL */
-    const float
-        *rest; /* [n_heads][head_dim], of a decode step: out becomes (1 - rest_share) out + rest; NULL: nothing */
+    /* [n_heads][head_dim], of a decode step: out becomes (1 - rest_share) out + rest; NULL: nothing */
+    const float *rest;
     const float *rest_share; /* [n_heads]; where it is 0, rest is not looked at */
     int n_tokens;
     bool prompt; /* else n_tokens is 1 */
-    bool
-        is_coarse; /* of a prompt: what comes out meets quantised weights, and need not be more exact than such products
-                    */
+    /* Of a prompt: what comes out meets quantised weights, and need not be more exact than such products. */
+    bool is_coarse;
     ig_window window;
     /* [n_heads] of a learned sink of each query head: an entry of no token, without a value, that all queries see
      * (gpt-oss); NULL: there is none */

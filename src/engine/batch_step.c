@@ -282,17 +282,17 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
 /* What rows cost, and whether guesses of entries save time, is learnt from steps that do nothing but decode; these are
  * compared by their number of rows. */
 static void learn(ig_batch *b, double seconds) {
-    bool may_guess = false;
+    bool may_speculate = false;
     int n_rows = 0;
     for (int i = 0; i < b->n_segments; i++) {
         const ig_segment *seg = &b->segments[i];
         if (seg->dense || seg->status) return;
         n_rows += seg->n;
-        may_guess |= seg->seq->speculate == IG_SPECULATE_AUTO && ig_sequence_reads_ahead(seg->seq);
+        may_speculate |= seg->seq->speculate == IG_SPECULATE_AUTO && ig_sequence_reads_ahead(seg->seq);
     }
     bool are_drafts = session_of(&b->segments[0])->is_draft; /* all, or none */
     ig_row_costs_took(are_drafts ? &b->draft_costs : &b->costs, n_rows, seconds);
-    if (may_guess && n_rows == b->n_segments) ig_trial_took(&b->guess, n_rows, seconds);
+    if (may_speculate && n_rows == b->n_segments) ig_trial_took(&b->speculation, n_rows, seconds);
 }
 
 /* ---- the step ---------------------------------------------------------------------------- */

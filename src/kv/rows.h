@@ -7,8 +7,8 @@
  * pair slowly, its bias hardly changes over thousands of positions: it is subtracted. That adds the same to all scores
  * of a query, which softmax ignores, so nothing has to be put back (with a sink, which is a score too, nothing is
  * subtracted). What is left of the bias, all of it where RoPE is fast, is divided away, and queries are multiplied
- * instead. Factors are powers of two: apart from the codes nothing is rounded. Only attention sees keys so: policies are
- * shown them as they are.
+ * instead. Factors are powers of two: apart from the codes nothing is rounded. Only attention sees keys so: policies
+ * are shown them as they are.
  */
 #ifndef IG_KV_ROWS_H
 #define IG_KV_ROWS_H

@@ -75,7 +75,7 @@ typedef struct ig_batch {
     int32_t *ids, *positions; /* [max_rows], the host's */
     ig_segment *segments;     /* [max_rows], for callers: what ig_forward computes */
     int n_segments;           /* of the last ig_forward */
-    ig_trial guess;           /* whether steps with guesses (way 0) or without are faster */
+    ig_trial speculation;     /* whether steps with guesses (way 0) or without are faster */
     ig_row_costs costs;       /* of steps that do nothing but decode, */
     ig_row_costs draft_costs; /* but of draft sessions' here */
     /* Called at each of these places of each layer; NULL: not. It may fail segments. */

@@ -83,7 +83,7 @@ typedef struct ig_config {
     ig_expert_order expert_order; /* likewise */
     bool are_heads_mixed; /* likewise: rows of q, k and v, one matrix, are each head's, one head after the other */
     int fp8_block_rows, fp8_block_cols; /* of a matrix in FP8 that have one scale; 0: no blocks are stated */
-    int n_layers_left_out; /* of the file, behind the others: they guess tokens ahead, and nothing needs them */
+    int n_layers_left_out; /* of the file, behind the others: they predict tokens ahead (MTP), and nothing needs them */
     int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */
     ig_norm norm;
     ig_norm_order norm_order;
@@ -94,15 +94,16 @@ typedef struct ig_config {
     float inner_eps;           /* of norms within a layer's parts, as stated */
     float after_eps;           /* of norms of what parts give; norm_eps unless stated */
     float norm_offset;         /* added to the weights of all norms as stored (Gemma); else 0 */
-    bool is_final_norm_whole;  /* but of the final one's (Muse Glimmer) */
+    bool is_final_norm_whole;  /* norm_offset is not added to those of the final norm (Muse Glimmer) */
     bool norms_embeddings;     /* RMS norms of tokens' embeddings, without weights */
-    bool are_head_norms_plain; /* nor have those of queries and keys any; else they do */
+    bool are_head_norms_plain; /* RMS norms of queries and keys have no weights */
     ig_activation activation;
     bool is_qkv_fused, is_gate_up_fused; /* q, k and v are one matrix (Phi-3), and gate and up are (GLM-4, too) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
-    int n_plain_layers, d_ff_plain; /* the first layers have one of this width, and no experts; */
-    int expert_step;                /* and so do, where only every so many have experts, the others; 0: all have */
+    int n_plain_layers; /* so many first layers have no experts (first_k_dense_replace), or another width (Gemma 4) */
+    int expert_step;    /* and of the others only each expert_step-th has some (interleave step); 0: all */
+    int d_ff_plain;     /* the width of those, and of all layers without experts */
     /* Layers that have no feed-forward part, and files that number the parts of layers one by one (Nemotron-H): a layer
      * begins with part number first_part[l] of n_parts, and what follows in it is the next one. */
     bool has_no_ffn[IG_MAX_LAYERS], has_numbered_parts;
@@ -110,21 +111,21 @@ typedef struct ig_config {
     uint16_t first_part[IG_MAX_LAYERS];
     int d_expert;    /* experts read and give vectors of this width, made of the state and made one again (Nemotron 3
                         Super); 0: d_model, they are the state's */
-    int d_ff_shared; /* with experts: all tokens go through one of this width as well; 0: there is none */
-    bool is_shared_gated; /* what that gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
-    /* That has norms of its own, and so have the experts and the router: each reads the state (Gemma 4). */
+    int d_ff_shared; /* width of the shared expert, which all tokens go through; 0: there is none */
+    bool is_shared_gated; /* what it gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
+    /* The shared expert, the experts and the router have norms of their own: each reads the state (Gemma 4). */
     bool is_shared_beside;
     ig_routing routing;                 /* with experts */
     int n_expert_groups, n_groups_used; /* experts are of the best groups alone; 0 or 1 group: of all */
-    double expert_scale;                /* of all shares; 1: nothing */
+    double expert_scale;                /* of all shares (routed_scaling_factor); 1: nothing */
     bool are_inputs_shared;             /* shares multiply what experts read, not what they give (Llama 4) */
-    double shared_scale;   /* of what the feed-forward part for all tokens beside experts gives; 1: nothing */
-    bool has_attn_gate;    /* sigmoids of one more projection multiply what attention gives (Trinity) */
-    bool is_gate_of_heads; /* one for each head (LFM3), not one for each number */
-    bool is_gate_softplus; /* softplus of it does (Laguna) */
-    bool is_gate_in_q;     /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
-    bool are_keys_values;  /* where there is no window, values are what keys are made of (Gemma 4) */
-    bool norms_values;     /* RMS norms of each head's values, without weights */
+    double shared_scale;                /* of what the shared expert gives; 1: nothing */
+    bool has_attn_gate;                 /* sigmoids of one more projection multiply what attention gives (Trinity) */
+    bool is_gate_of_heads;              /* one for each head (LFM3), not one for each number */
+    bool is_gate_softplus;              /* softplus of it does (Laguna) */
+    bool is_gate_in_q;                  /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
+    bool are_keys_values;               /* where there is no window, values are what keys are made of (Gemma 4) */
+    bool norms_values;                  /* RMS norms of each head's values, without weights */
     /* The last layers, which have queries alone, and the keys and values of the last layer before them that has a
      * window, or none, as they do (Gemma 4 E2B). */
     int n_layers_sharing;
@@ -136,11 +137,11 @@ typedef struct ig_config {
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
      * to it as they are: embed_scale and norm_eps are for that. */
     double embed_scale, residual_scale, logit_scale;
-    double logit_cap; /* logits x become cap * tanh(x / cap); 0: they do not */
+    double logit_cap; /* logits x become cap * tanh(x / cap) (soft-capping); 0: they do not */
     ig_rope rope;
     bool is_paired; /* IG_ROPE_ADJACENT, where Hugging Face's files of the family have halves: the converter put rows of
                        queries and keys side by side */
-    int n_rot;      /* rotated dimensions of a head */
+    int n_rot;      /* rotated dimensions of a head (partial rotary) */
     int local_n_rot; /* by IG_ROPE_LOCAL; of whole heads unless stated, or as many as n_rot where they are alike */
     double rope_theta;
     double rope_local_theta;               /* of IG_ROPE_LOCAL; 0: no layer has it */
@@ -153,18 +154,18 @@ typedef struct ig_config {
     bool rope_is_exact; /* of YaRN: the blend does not begin and end at whole numbers of frequencies */
     /* "longrope": [n_rot / 2] divisors of the frequencies. GGUF files have them as a tensor. */
     float rope_long[IG_KV_DIMS / 2];
-    /* Rotated queries at position p are multiplied by 1 + this * log(1 + floor(p / growth_length)) (Ministral 3), or
-     * those of layers that do not rotate, as at p + 1 (Llama 4); 0: they are not. */
+    /* Attention temperature: rotated queries at position p are multiplied by 1 + this * log(1 + floor(p /
+     * growth_length)) (Ministral 3), or those of layers that do not rotate, as at p + 1 (Llama 4); 0: they are not. */
     double query_growth, growth_length;
     bool grows_unrotated;
-    double rope_gain;             /* what rotated queries and keys are multiplied by, of IG_ROPE_MAIN; 1: nothing */
+    double rope_gain; /* of rotated queries and keys, of IG_ROPE_MAIN (attention_factor of YaRN, mscale); 1: nothing */
     int learned_positions;        /* rows of the position embedding; 0: none */
     int position_offset;          /* OPT: 2 */
     int window[IG_MAX_LAYERS];    /* attention of layer l sees this many last positions, itself included; 0: all */
     int kv_window[IG_MAX_LAYERS]; /* the same by the numbers of keys and values */
     bool has_chunks;              /* windows are chunks (ig_window) */
     double attn_scale;            /* of scores; 1 / sqrt(head_dim) unless stated */
-    double score_cap;             /* scores x become cap * tanh(x / cap); 0: they do not */
+    double score_cap;             /* scores x become cap * tanh(x / cap) (soft-capping); 0: they do not */
     ig_latent_shape latent;       /* rows are [n_rot of a key that rotates][kv_rank of the latent] */
     ig_index_shape index;         /* what entries are chosen by: n_rot numbers of its queries and keys rotate, too, */
     bool is_index_adjacent;       /* in pairs side by side (GLM-5); else in halves */

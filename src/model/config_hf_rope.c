@@ -167,8 +167,8 @@ void ig_hf_rope(ig_hf_reader *r, ig_config *c) {
         c->rope_linear = ig_hf_number(r, rope, "factor", IG_HF_ABSENT);
         if (!r->status && (c->rope_linear < 1e-6 || c->rope_linear > 1e6)) ig_hf_fail_kind(r, "factor", "1e-6 to 1e6");
     } else if (strcmp(type, "default") != 0 && strcmp(type, "mrope") != 0 && !r->status) {
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
-                            "%s: '%s' is of type '%.60s', which is not supported for this architecture",
-                            r->path, name, type);
+        r->status =
+            ig_fail(r->err, IG_E_UNSUPPORTED,
+                    "%s: '%s' is of type '%.60s', which is not supported for this architecture", r->path, name, type);
     }
 }

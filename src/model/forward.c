@@ -545,7 +545,7 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
     ig_layer_heads layers = ig_config_heads(f.c);
     b->n_segments = n_segments;
     b->n_looks = 0;
-    ig_step_start(&b->rows, f.dev);
+    ig_step_start_clock(&b->rows, f.dev);
     ig_forward_share_rows(&f);
     f.step = (ig_step){.dev = f.dev,
                        .kernels = ig_kernels_get(m->ctx->level),
@@ -557,7 +557,7 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
                        .segments = b->segments,
                        .n_segments = n_segments,
                        .n_rows = f.n_rows,
-                       .guesses = b->guess.way == 0};
+                       .speculates = b->speculation.way == 0};
     ig_step_begin(&f.step);
     ig_status status = ig_model_check(m, err);
     if (!status) {

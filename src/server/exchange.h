@@ -153,7 +153,8 @@ typedef struct ig_exchange {
     bool returns_ids, shows_special;
     int n_top;           /* -1: no logprobs */
     int n;               /* choices of a prompt */
-    double most_seconds; /* from the first token on, for an answer that has come to its second line; 0: no limit */
+    double most_seconds; /* an answer of more than one line ends so long after its first token (t_max_predict_ms of
+                            llama-server); 0: no limit */
     char id[48];
     int64_t created;
     ig_request_options ask; /* of all */

@@ -140,8 +140,9 @@ static bool end(ig_exchange *x) {
 }
 
 static const char *const native_fields[] = {"prompt", "n_probs", "response_fields", "t_max_predict_ms", IDLE, NULL};
-static const char *const infill_fields[] = {"prompt",  "input_prefix",    "input_suffix", "input_extra",
-                                            "n_probs", "response_fields", "t_max_predict_ms", IDLE,           NULL};
+static const char *const infill_fields[] = {"prompt",           "input_prefix", "input_suffix",
+                                            "input_extra",      "n_probs",      "response_fields",
+                                            "t_max_predict_ms", IDLE,           NULL};
 
 const ig_api ig_api_native = {.prefix = "cmpl-",
                               .texts = "prompt",
