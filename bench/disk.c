@@ -3,9 +3,7 @@
  * How fast the disk tier reads: random pieces of 4, 16 and 64 KiB, 64 requests with the device, by io_uring and by
  * threads (16).
  *
- *   gcc -O2 -std=c11 -DIG_VERSION='"bench"' -Iinclude -Isrc bench/disk.c src/kv/tier_disk*.c src/base/error.c \
- *       src/base/memory.c src/base/cgroup.c src/base/file.c src/base/clock.c src/base/thread.c -o disk -luring \
- *       -lxxhash -lpthread && ./disk DIRECTORY [MiB [seconds]]
+ *   cmake --build --preset release --target bench-disk && build/release/tests/bench-disk DIRECTORY [MiB [seconds]]
  *
  * The same of the device alone, for comparison:
  *

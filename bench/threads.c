@@ -3,9 +3,7 @@
  * Why the library has a thread pool of its own: fork and join of small pieces of work, as a decode step does some
  * hundred times, by the pool and by OpenMP, with the machine to itself and beside a second copy of itself.
  *
- *   gcc -O2 -std=gnu11 -fopenmp -DIG_VERSION='"bench"' -Iinclude -Isrc bench/threads.c src/device/pool.c \
- *       src/base/error.c src/base/clock.c src/base/memory.c src/base/cgroup.c src/base/file.c src/base/thread.c \
- *       -o threads -lpthread && ./threads
+ *   cmake --build --preset release --target bench-threads && build/release/tests/bench-threads
  *
  * Prints microseconds per operation: median of interleaved repetitions.
  */

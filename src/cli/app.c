@@ -224,37 +224,30 @@ static int open_draft_model(ig_cli_app *app) {
     return status ? ig_cli_fail(app->o, &err) : IG_EXIT_OK;
 }
 
-int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
-    ig_error err = {0};
-    memset(app, 0, sizeof *app);
-    app->o = o;
-
-    if (o->no_mmap && o->weights_ram) {
-        ig_cli_complain(o, "--no-mmap copies all weights into memory: leave it or --weights-ram out");
-        return IG_EXIT_USAGE;
-    }
-    ig_context_options context = ig_context_defaults();
+/* What the options name is read, and what they and the environment say of the context. */
+static int read_inputs(ig_cli_app *app, ig_context_options *context) {
+    const ig_cli_options *o = app->o;
     ig_cli_environment environment = ig_cli_read_environment();
     int code = choose_log(&most_logged, o, environment.log);
-    if (!code) code = choose_cpu(&context.cpu_level, o, environment.cpu);
+    if (!code) code = choose_cpu(&context->cpu_level, o, environment.cpu);
     if (!code) code = ig_cli_find_model(app->path, sizeof app->path, o);
     if (!code) code = make_spill_folder(o);
     if (!code) code = ig_cli_read_grammar(&app->grammar, o);
     if (!code) code = ig_cli_read_template(&app->chat_template, o);
     if (!code) code = ig_cli_read_adapters(&app->adapters, o);
     if (!code) code = ig_cli_template_variables(&app->variables, o);
-    if (code) return code;
-    warn_of_idle_options(o);
-    warn_of_deaf_policies(o);
+    context->n_threads = o->threads > 0 ? o->threads : 0;
+    context->device = o->device;
+    context->plan_only = o->verb->bit == IG_VERB_INSPECT && !o->activations;
+    context->log = ig_cli_log;
+    context->log_user = (void *)o;
+    return code;
+}
 
-    context.n_threads = o->threads > 0 ? o->threads : 0;
-    context.device = o->device;
-    context.plan_only = o->verb->bit == IG_VERB_INSPECT && !o->activations;
-    context.log = ig_cli_log;
-    context.log_user = (void *)o;
-    if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);
-
-    ig_cli_catch_interrupts(false);
+/* Of a model that cannot run `inspect` shows what its files say. */
+static int open_model(ig_cli_app *app, bool tokenizer_only) {
+    const ig_cli_options *o = app->o;
+    ig_error err = {0};
     ig_cli_progress bar = ig_cli_progress_start("loading", "bytes");
     ig_model_options model = ig_model_defaults();
     model.tokenizer_only = tokenizer_only;
@@ -269,28 +262,53 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     model.progress_user = &bar;
     ig_status status = ig_model_open(&app->model, app->ctx, app->path, &model, &err);
     ig_cli_progress_end(&bar);
+    if (!status) return IG_EXIT_OK;
     model.metadata_only = true;
     model.weights_ram = model.weights_vram = 0;
     model.n_adapters = 0;
-    if (status && status != IG_E_INTERRUPTED && status != IG_E_MEMORY && !o->weights_ram && !o->weights_vram &&
-        !app->adapters.n && o->verb->bit == IG_VERB_INSPECT &&
-        ig_model_open(&app->model, app->ctx, app->path, &model, NULL) == IG_OK)
-        app->unusable = err;
-    else if (status)
+    bool may_show = o->verb->bit == IG_VERB_INSPECT && status != IG_E_INTERRUPTED && status != IG_E_MEMORY &&
+                    !o->weights_ram && !o->weights_vram && !app->adapters.n;
+    if (!may_show || ig_model_open(&app->model, app->ctx, app->path, &model, NULL) != IG_OK)
         return ig_cli_fail(o, &err);
-    if (!tokenizer_only) code = open_draft_model(app);
-    if (code) return code;
-    app->load_seconds = ig_text_seconds() - bar.start;
-    ig_model_get_info(app->model, &app->info);
+    app->unusable = err;
+    return IG_EXIT_OK;
+}
+
+/* What the options say of the model, now that it is there. */
+static int check_model(ig_cli_app *app, bool tokenizer_only) {
     if (!tokenizer_only) warn_of_gpu_layers(app);
     if (app->chat_template && app->info.chat_error) {
-        ig_cli_complain(o, "--chat-template: %s", app->info.chat_error);
+        ig_cli_complain(app->o, "--chat-template: %s", app->info.chat_error);
         return IG_EXIT_USAGE;
     }
-    code = ig_cli_check_variables(app);
+    int code = ig_cli_check_variables(app);
     if (!code) code = ig_cli_open_trace(app);
+    return code || tokenizer_only ? code : ig_cli_calibrate(app);
+}
+
+int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
+    ig_error err = {0};
+    ig_context_options context = ig_context_defaults();
+    memset(app, 0, sizeof *app);
+    app->o = o;
+    if (o->no_mmap && o->weights_ram) {
+        ig_cli_complain(o, "--no-mmap copies all weights into memory: leave it or --weights-ram out");
+        return IG_EXIT_USAGE;
+    }
+    int code = read_inputs(app, &context);
     if (code) return code;
-    return tokenizer_only ? IG_EXIT_OK : ig_cli_calibrate(app);
+    warn_of_idle_options(o);
+    warn_of_deaf_policies(o);
+    if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);
+
+    ig_cli_catch_interrupts(false);
+    double start = ig_text_seconds();
+    code = open_model(app, tokenizer_only);
+    if (!code && !tokenizer_only) code = open_draft_model(app);
+    if (code) return code;
+    app->load_seconds = ig_text_seconds() - start;
+    ig_model_get_info(app->model, &app->info);
+    return check_model(app, tokenizer_only);
 }
 
 int ig_cli_close(ig_cli_app *app, int code) {
