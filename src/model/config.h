@@ -42,7 +42,8 @@ typedef enum ig_expert_order {
     IG_EXPERTS_BY_COLUMNS,       /* [experts][n_in][n_out] (Llama 4) */
     IG_EXPERTS_BY_MIXED_COLUMNS, /* the same, and columns of gate and up take turns (gpt-oss) */
 } ig_expert_order;
-/* Which numbers of a head turn together. IG_ROPE_PAIRED is of GGUF files alone (is_paired). */
+/* Which numbers of a head turn together: i and i + n/2 (HALF; GPT-NeoX, Llama of Hugging Face), 2i and 2i + 1
+ * (ADJACENT; GPT-J). IG_ROPE_PAIRED is of GGUF files alone (is_paired). */
 typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT, IG_ROPE_PAIRED } ig_rope;
 /* Which frequencies a layer rotates by. */
 typedef enum ig_rope_set {
@@ -54,9 +55,9 @@ typedef enum ig_rope_set {
 /* How the frequencies between those that are kept and those that are divided go from one to the other. */
 typedef enum ig_rope_blend { IG_BLEND_NONE, IG_BLEND_LLAMA3, IG_BLEND_YARN, IG_BLEND_LONGROPE } ig_rope_blend;
 
-/* Latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): of a token one row is kept, of what rotates and of a
- * latent, from which each head makes a key and a value. Attention itself is computed with the rows, which are keys and
- * values of one head for all queries: a head's part of the first projection is multiplied into its queries, and its
+/* Latent attention (MLA; DeepSeek-V2, arXiv 2405.04434, section 2.1): of a token one row is kept, of what rotates and
+ * of a latent, from which each head makes a key and a value. Attention itself is computed with the rows, which are keys
+ * and values of one head for all queries: a head's part of the first projection is multiplied into its queries, and its
  * part of the second into what attention gives. */
 typedef struct ig_latent_shape {
     int kv_rank;            /* of the latent; 0: there is none */
