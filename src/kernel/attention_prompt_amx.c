@@ -305,22 +305,14 @@ INLINE void values(const block *b, const work *w, const chunk *c) {
     settle(b->acc);
 }
 
-/* 2^x, x at most about 0, to 3e-6: 2^floor(x) and a polynomial in the rest, which is 1 for 0. NaN stays NaN. */
-INLINE __m512 exp2_weight(__m512 x) {
-    __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p = _mm512_set1_ps(0x1.b7f734p-7f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.abf868p-5f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.ee2452p-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.62d6c6p-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, x);
-}
-
-/* The same to 1.5e-4, a tenth of what rounding to bfloat16 costs. */
-INLINE __m512 coarse_exp2_weight(__m512 x) {
-    __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p = _mm512_set1_ps(0x1.456320p-4f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.cbc3b0p-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.6462b8p-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+/* 2^x, x at most about 0: 2^floor(x) and a polynomial in the rest, which is 1 for 0, to 3e-6, or to 1.5e-4, a tenth of
+ * what rounding to bfloat16 costs. NaN stays NaN. */
+INLINE __m512 exp2_weight(__m512 x, const bool is_coarse) {
+    static const float fine[] = {0x1.b7f734p-7f, 0x1.abf868p-5f, 0x1.ee2452p-3f, 0x1.62d6c6p-1f, 1};
+    static const float coarse[] = {0x1.456320p-4f, 0x1.cbc3b0p-3f, 0x1.6462b8p-1f, 1};
+    const float *factor = is_coarse ? coarse : fine;
+    __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), p = _mm512_set1_ps(factor[0]);
+    for (int i = 1; i < (is_coarse ? 4 : 5); i++) p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(factor[i]));
     return _mm512_scalef_ps(p, x);
 }
 
@@ -348,12 +340,8 @@ typedef struct softmax {
 } softmax;
 
 /* Of a score and the largest. The difference comes first: it is 0 for that one, however large they are. */
-INLINE __m512 weight_of(__m512 s, __m512 top) {
-    return exp2_weight(_mm512_mul_ps(_mm512_sub_ps(s, top), _mm512_set1_ps(LOG2_E)));
-}
-
-INLINE __m512 coarse_weight_of(__m512 s, __m512 top) {
-    return coarse_exp2_weight(_mm512_mul_ps(_mm512_sub_ps(s, top), _mm512_set1_ps(LOG2_E)));
+INLINE __m512 weight_of(__m512 s, __m512 top, const bool is_coarse) {
+    return exp2_weight(_mm512_mul_ps(_mm512_sub_ps(s, top), _mm512_set1_ps(LOG2_E)), is_coarse);
 }
 
 INLINE softmax begin_softmax(const block *b, int v) {
@@ -362,7 +350,7 @@ INLINE softmax begin_softmax(const block *b, int v) {
     __m512 old = _mm512_load_ps(m), top = b->is_masked ? top_score(b, v, old, true) : top_score(b, v, old, false);
     _mm512_store_ps(m, top);
     softmax x = {.top = larger(top, least)};
-    x.factor = weight_of(old, x.top);
+    x.factor = weight_of(old, x.top, false);
     x.l = _mm512_mul_ps(_mm512_load_ps(b->l + v * WIDTH), x.factor);
     return x;
 }
@@ -376,24 +364,17 @@ INLINE __m512i upper_pairs(__m512 first, __m512 second) {
 INLINE __m512 without_upper(__m512 x) { return _mm512_sub_ps(x, upper_half(_mm512_castps_si512(x))); }
 
 /* Weights of vector v and group number g. */
-INLINE void weights(const block *b, const work *w, int v, int g, softmax *x) {
+INLINE void weights(const block *b, const work *w, int v, int g, softmax *x, const bool is_coarse) {
     const float *s = b->s + g * GROUP * LANES + v * WIDTH;
     char *to = w->w + g * STEP_BYTES + v * TILE_BYTES;
     for (int i = 0; i < GROUP; i += 2, s += 2 * LANES, to += 64) {
-        __m512 first = weight_of(_mm512_load_ps(s), x->top), second = weight_of(_mm512_load_ps(s + LANES), x->top);
+        __m512 first = weight_of(_mm512_load_ps(s), x->top, is_coarse),
+               second = weight_of(_mm512_load_ps(s + LANES), x->top, is_coarse);
         x->l = _mm512_add_ps(x->l, _mm512_add_ps(first, second));
-        put_row(to, (planes){upper_pairs(first, second), upper_pairs(without_upper(first), without_upper(second))});
-    }
-}
-
-INLINE void coarse_weights(const block *b, const work *w, int v, int g, softmax *x) {
-    const float *s = b->s + g * GROUP * LANES + v * WIDTH;
-    char *to = w->w + g * STEP_BYTES + v * TILE_BYTES;
-    for (int i = 0; i < GROUP; i += 2, s += 2 * LANES, to += 64) {
-        __m512 first = coarse_weight_of(_mm512_load_ps(s), x->top),
-               second = coarse_weight_of(_mm512_load_ps(s + LANES), x->top);
-        x->l = _mm512_add_ps(x->l, _mm512_add_ps(first, second));
-        _mm512_store_si512(to, interleave(to_bf16(first, second)));
+        if (is_coarse)
+            _mm512_store_si512(to, interleave(to_bf16(first, second)));
+        else
+            put_row(to, (planes){upper_pairs(first, second), upper_pairs(without_upper(first), without_upper(second))});
     }
 }
 
@@ -413,7 +394,10 @@ static void attend_block(const block *b, const block *next, const work *w, const
     for (int g = 0; g < b->n_groups || g < next->n_groups; g++) {
         if (g < next->n_groups) scores(next, c, g);
         for (int v = 0; v < b->n_vectors && g < b->n_groups; v++)
-            (b->is_coarse ? coarse_weights : weights)(b, w, v, g, &x[v]);
+            if (b->is_coarse)
+                weights(b, w, v, g, &x[v], true);
+            else
+                weights(b, w, v, g, &x[v], false);
     }
     for (int v = 0; v < b->n_vectors; v++) end_softmax(b, v, &x[v]);
     values(b, w, c);
