@@ -83,7 +83,7 @@ int main(int argc, char **argv) {
         ig_cli_print_help(stdout, verb);
     else
         code = verb->run(&o);
-    if (code == IG_EXIT_OK && o.json && ig_json_has_lost()) {
+    if (code == IG_EXIT_OK && o.json && ig_json_take_loss()) {
         fprintf(stderr, "infinigen: out of memory for the report, which is not whole\n");
         code = IG_EXIT_FAILED;
     }

@@ -72,6 +72,9 @@ void ig_server_record_call(ig_call *c);
 
 /* `fields`: further lines of the head, each with its CRLF; may be "". */
 void ig_reply(ig_call *c, unsigned status, const char *type, const char *fields, const char *body, size_t n);
+/* A value as clients get it, to be freed; NULL: no memory for it, or for a part of what this thread has put together.
+ */
+char *ig_reply_text(const json_t *value);
 /* 200, or 500 if value is NULL: no memory. Takes `value`. */
 void ig_reply_json(ig_call *c, json_t *value);
 void ig_reply_refusal(ig_call *c);

@@ -87,9 +87,13 @@ void ig_reply(ig_call *c, unsigned status, const char *type, const char *fields,
     ig_wire_send(c->wire, parts, c->is_head ? 1 : 2);
 }
 
+char *ig_reply_text(const json_t *value) {
+    return ig_json_take_loss() ? NULL : ig_text_of_json(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
+}
+
 /* Takes `value`. */
 static void reply_json(ig_call *c, unsigned status, const char *fields, json_t *value) {
-    char *text = ig_text_of_json(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    char *text = ig_reply_text(value);
     static const char none[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
     json_decref(value);
     ig_reply(c, text ? status : 500, "application/json", fields, text ? text : none,

@@ -39,7 +39,7 @@ static bool add_json(ig_exchange *x, const char *text) {
 static bool add_text(ig_exchange *x, const char *text) { return add_out(x, text, strlen(text)); }
 
 bool ig_stream_event(ig_exchange *x, const char *name, json_t *value) {
-    char *text = ig_text_of_json(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    char *text = ig_reply_text(value);
     bool ok = text != NULL;
     if (x->api->are_lines)
         ok = ok && add_json(x, text) && add_text(x, "\n");

@@ -33,7 +33,11 @@ void ig_json_begin(void) {
     pthread_once(&once, install);
 }
 
-bool ig_json_has_lost(void) { return has_lost; }
+bool ig_json_take_loss(void) {
+    bool was_lost = has_lost;
+    has_lost = false;
+    return was_lost;
+}
 
 static void begin_work(void) {
     ig_json_begin();
