@@ -54,7 +54,7 @@ static void free_all(ig_words *w) {
     free(w->of);
     free(w->ends);
     free(w->texts);
-    w->v = NULL;
+    w->v = NULL, w->of = NULL, w->ends = NULL, w->texts = NULL; /* ig_words_close() comes here once more */
 }
 
 static ig_status make(ig_words *w, const ig_tokenizer *t, int n_vocab, ig_error *err) {
