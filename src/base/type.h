@@ -57,6 +57,7 @@ typedef struct ig_type_info {
 /* NULL for a number that is no type. Models are opened with types that are computed only. */
 const ig_type_info *ig_type_get(uint32_t type);
 
+/* In 16 or 32 bits. */
 static inline bool ig_type_is_float(ig_type t) { return t == IG_TYPE_F32 || t == IG_TYPE_F16 || t == IG_TYPE_BF16; }
 
 /* Bytes of a row of n elements; n is a multiple of the block (checked at load). */

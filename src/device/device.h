@@ -158,7 +158,8 @@ typedef struct ig_attention {
     const float *rest_share; /* [n_heads]; where it is 0, rest is not looked at */
     int n_tokens;
     bool prompt; /* else n_tokens is 1 */
-    /* Of a prompt: what comes out meets quantised weights, and need not be more exact than such products. */
+    /* Of a prompt: the layer's output matrix is quantised, so that results need not be more exact than such products.
+     */
     bool is_coarse;
     ig_window window;
     /* [n_heads] of a learned sink of each query head: an entry of no token, without a value, that all queries see

@@ -274,7 +274,8 @@ ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b
 static void go_to(forward *f, int layer) {
     f->layer = layer;
     f->step.is_shared = layer >= f->c->n_layers - f->c->n_layers_sharing;
-    f->step.is_coarse = ig_type_get(f->m->weights.layers[layer].o.type)->block > 1; /* quantised */
+    f->step.is_coarse =
+        ig_type_get(f->m->weights.layers[layer].o.type)->block > 1; /* FP8 is multiplied as floats are */
     ig_step_enter(&f->step, f->c->kv_layer[layer]);
 }
 

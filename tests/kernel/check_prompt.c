@@ -160,7 +160,7 @@ static void check_levels(check *c, const problem *p, const result *got, const ch
 }
 
 /* How much coarser than 16-bit floats numbers are rounded: to bfloat16, which has 3 bits fewer. */
-static double coarseness(const check *c, const problem *p) { return p->is_coarse && c->k->level == IG_CPU_AMX ? 8 : 1; }
+static double coarseness(const problem *p) { return p->is_coarse ? 8 : 1; }
 
 /* The error of a tile's queries is, in the median, at most 4 times that of rounding to 16-bit floats, or to bfloat16.
  * (The mean of some shapes is that of a few queries for which two keys are about equal.) */
@@ -188,7 +188,7 @@ static void compare(check *c, const problem *p, const char *what) {
         free(k[x]), free(v[x]), free(out[x]);
     }
     double ratio = sqrt(errors[0][p->n_q / 2] / errors[1][p->n_q / 2]);
-    check_that(c, ratio <= 4 * coarseness(c, p), "%s n_q=%d d=%d n=%d window=%d: %g times the error of 16-bit floats",
+    check_that(c, ratio <= 4 * coarseness(p), "%s n_q=%d d=%d n=%d window=%d: %g times the error of 16-bit floats",
                what, p->n_q, p->d, p->n, p->window, ratio);
     result_free(got);
 }
@@ -244,7 +244,7 @@ static void check_windows(check *c, bool in_chunks, bool is_coarse) {
                 squares += want[j] * want[j];
                 error += pow(got->acc[r * 64 + j] / got->l[r] - want[j], 2);
             }
-            check_that(c, sqrt(error) <= 1e-3 * coarseness(c, p) * sqrt(squares), "window=%d,%d: [%d] is off by %g", n,
+            check_that(c, sqrt(error) <= 1e-3 * coarseness(p) * sqrt(squares), "window=%d,%d: [%d] is off by %g", n,
                        in_chunks, r, sqrt(error / squares));
         }
         result_free(got);
@@ -307,8 +307,8 @@ static void check_largest(check *c, bool is_coarse) {
             result *got = attend(c, p, 0, 3, false);
             for (int i = 0; i < 3 * d; i++) {
                 double x = got->acc[i] / got->l[i / d];
-                if (!check_that(c, fabs(x / value - 1) <= 5e-4 * coarseness(c, p), "d=%d shape %d: [%d] is %g, not %g",
-                                d, shape, i, x, value))
+                if (!check_that(c, fabs(x / value - 1) <= 5e-4 * coarseness(p), "d=%d shape %d: [%d] is %g, not %g", d,
+                                shape, i, x, value))
                     break;
             }
             result_free(got);
@@ -329,8 +329,8 @@ static void check_zeros(check *c, bool is_coarse) {
             for (int j = 0; j < p->d; j++) {
                 double mean = 0, x = got->acc[r * p->d + j] / got->l[r];
                 for (int i = 0; i < p->n; i++) mean += ig_f16_f32(p->v[i][j]) / (double)p->n;
-                check_that(c, fabs(x - mean) <= 1e-4 * coarseness(c, p), "zeros %d: [%d][%d] is %g, not %g", shape, r,
-                           j, x, mean);
+                check_that(c, fabs(x - mean) <= 1e-4 * coarseness(p), "zeros %d: [%d][%d] is %g, not %g", shape, r, j,
+                           x, mean);
             }
         result_free(got);
         problem_free(p);
@@ -409,7 +409,8 @@ static void bench_prompt(check *c, int d, bool is_coarse) {
 
 void check_prompt(check *c) {
     if (!c->k->prompt_bytes || !check_begin(c, "prompt")) return;
-    for (int is_coarse = 0; is_coarse < 2; is_coarse++) {
+    int ways = c->k->level == IG_CPU_AMX ? 2 : 1; /* other levels know one alone */
+    for (int is_coarse = 0; is_coarse < ways; is_coarse++) {
         if (c->is_bench) {
             bench_prompt(c, 64, is_coarse), bench_prompt(c, 128, is_coarse);
             continue;
