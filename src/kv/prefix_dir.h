@@ -71,6 +71,8 @@ int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const cha
 /* Takes a record out of its file. *is_freed: its room was given back; else only its header was made zeros. */
 int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint64_t n_bytes, bool *is_freed);
 bool ig_prefix_can_punch(int fd);
+/* A file of pieces, as a whole. */
+int ig_prefix_remove(const ig_prefix_dir *d, uint64_t file);
 
 /* Makes a hole of what no record takes, if the file system can. */
 void ig_prefix_clear(int fd, uint64_t from, uint64_t to);

@@ -35,7 +35,7 @@ static void protect(ig_prefix_store *s, const ig_prefix_id *parent) {
 static void protect_pending(ig_prefix_store *s) {
     ig_prefix_index *ix = &s->index;
     for (int64_t at = 0; !s->is_protecting;) {
-        sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NEXT_PENDING, "i", at);
+        sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NEXT_PENDING, "ii", at, (int64_t)s->tmp_file);
         if (!ig_prefix_index_step(ix, q)) break;
         at = sqlite3_column_int64(q, 0);
         ig_prefix_id parent = ig_prefix_get_id(sqlite3_column_blob(q, 1));
@@ -55,10 +55,17 @@ void ig_prefix_remove_piece(ig_prefix_store *s, const ig_prefix_row *row) {
 
 static void give_back(ig_prefix_store *s, uint64_t n_bytes) { s->bytes -= n_bytes < s->bytes ? n_bytes : s->bytes; }
 
+static void note_stuck(ig_prefix_store *s, int64_t file, int e) {
+    s->stuck_file = (uint64_t)file;
+    s->stuck = e;
+}
+
 static void remove_file(ig_prefix_store *s, int64_t file, uint64_t n_bytes) {
-    char name[IG_PREFIX_FILE_NAME];
-    ig_prefix_file_name(name, (uint64_t)file);
-    if (unlinkat(s->dir.fd, name, 0) != 0 && errno != ENOENT) return;
+    int e = ig_prefix_remove(&s->dir, (uint64_t)file);
+    if (e && e != ENOENT) {
+        note_stuck(s, file, e);
+        return;
+    }
     ig_prefix_index_do(&s->index, IG_Q_REMOVE_FILE, "i", file);
     give_back(s, n_bytes);
 }
@@ -112,7 +119,10 @@ static void punch(ig_prefix_store *s, int64_t file, int64_t offset, int64_t n_by
         uint64_t of_file = bytes_of(s, file);
         ig_prefix_drop_file(s, file);
         give_back(s, of_file);
-    } else if (!is_freed || !s->can_punch) {
+        return;
+    }
+    if (e) note_stuck(s, file, e);
+    if (!is_freed || !s->can_punch) {
         s->can_punch = false; /* from now on whole files leave */
     } else {
         ig_prefix_index_do(ix, IG_Q_SHRINK_FILE, "ii", n_bytes, file);

@@ -150,6 +150,12 @@ int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint
     return e;
 }
 
+int ig_prefix_remove(const ig_prefix_dir *d, uint64_t file) {
+    char name[IG_PREFIX_FILE_NAME];
+    ig_prefix_file_name(name, file);
+    return -judge(d, IG_PREFIX_REMOVE, unlinkat(d->fd, name, 0) == 0 ? 0 : -errno);
+}
+
 bool ig_prefix_has_left(const ig_prefix_dir *d, int fd, uint64_t offset) {
     const struct timespec pause = {.tv_nsec = 5000000};
     ig_prefix_header kind;

@@ -47,7 +47,7 @@ static const char *const schema[] = {
 static const char own_tables[] =
     "PRAGMA temp_store = MEMORY;"
     "CREATE TEMP TABLE pending(id BLOB PRIMARY KEY, parent BLOB, number INTEGER, tokens INTEGER, offset INTEGER,"
-    " bytes INTEGER);"
+    " bytes INTEGER, file INTEGER);"
     "CREATE TEMP TABLE protected(piece INTEGER PRIMARY KEY);"
     "CREATE TEMP TABLE forgotten(file INTEGER, offset INTEGER, PRIMARY KEY(file, offset)) WITHOUT ROWID;";
 
@@ -63,12 +63,15 @@ static const char *const texts[IG_Q_N] = {
     [IG_Q_ADD_PIECE] =
         "INSERT OR IGNORE INTO pieces(root, id, parent, number, tokens, file, offset, bytes, used)"
         " VALUES(" ROOT ", ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    [IG_Q_ADD_PENDING] = "INSERT INTO temp.pending VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
-    [IG_Q_IS_PENDING] = "SELECT 1 FROM temp.pending WHERE id = ?1",
-    [IG_Q_NEXT_PENDING] = "SELECT rowid, parent FROM temp.pending WHERE rowid > ?1 ORDER BY rowid LIMIT 1",
+    [IG_Q_ADD_PENDING] = "INSERT OR REPLACE INTO temp.pending VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [IG_Q_IS_PENDING] = "SELECT 1 FROM temp.pending WHERE id = ?1 AND file = ?2",
+    [IG_Q_NEXT_PENDING] =
+        "SELECT rowid, parent FROM temp.pending WHERE rowid > ?1 AND file = ?2 ORDER BY rowid LIMIT 1",
     [IG_Q_KEEP_PENDING] =
         "INSERT OR REPLACE INTO pieces(root, id, parent, number, tokens, file, offset, bytes, used)"
-        " SELECT " ROOT ", id, parent, number, tokens, ?2, offset, bytes, ?3 FROM temp.pending",
+        " SELECT " ROOT
+        ", id, parent, number, tokens, file, offset, bytes, ?3 FROM temp.pending"
+        " WHERE file = ?2",
     [IG_Q_CLEAR_PENDING] = "DELETE FROM temp.pending",
     [IG_Q_TOUCH] = "UPDATE pieces SET used = ?1 WHERE piece = ?2 AND used < ?1",
     [IG_Q_REMOVE_PIECE] = "DELETE FROM pieces WHERE piece = ?1",

@@ -21,9 +21,9 @@ typedef enum ig_prefix_query {
     IG_Q_FIND,          /* xx root, id: row */
     IG_Q_ADD_ROOT,      /* xtt hash, model, kind */
     IG_Q_ADD_PIECE,     /* xxxiiiiii root, id, parent, number, tokens, file, offset, bytes, used */
-    IG_Q_ADD_PENDING,   /* xxiiii id, parent, number, tokens, offset, bytes */
-    IG_Q_IS_PENDING,    /* x id */
-    IG_Q_NEXT_PENDING,  /* i number: the next one, parent */
+    IG_Q_ADD_PENDING,   /* xxiiiii id, parent, number, tokens, offset, bytes, file */
+    IG_Q_IS_PENDING,    /* xi id, file */
+    IG_Q_NEXT_PENDING,  /* ii number, file: the next one, parent */
     IG_Q_KEEP_PENDING,  /* xii root, file, used */
     IG_Q_CLEAR_PENDING, /* */
     IG_Q_TOUCH,         /* ii used, piece */

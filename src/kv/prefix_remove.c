@@ -28,6 +28,7 @@ static ig_status begin(removal *r, ig_stored_freed *out, ig_prefix_store *s, ig_
     if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
     *r = (removal){.s = s, .out = out, .before = s->bytes + s->cleared, .n_begun = -1};
     s->cleared = 0; /* is reported once */
+    s->stuck = 0;
     ig_prefix_mute_begin(&r->mute);
     ig_prefix_enter(s);
     return IG_OK;
@@ -40,6 +41,7 @@ static void settle(removal *r) {
 }
 
 static ig_status end(removal *r, ig_status status, ig_error *err) {
+    char name[IG_PREFIX_FILE_NAME];
     ig_prefix_index *ix = &r->s->index;
     settle(r);
     if (!ix->failed) ig_prefix_index_do(ix, IG_Q_REMOVE_ROOTS, "");
@@ -48,6 +50,10 @@ static ig_status end(removal *r, ig_status status, ig_error *err) {
     if (!status && ix->failed) status = ig_prefix_index_fail(ix, r->s->dir.path, err);
     int e = r->out->n_notes ? ig_prefix_sync_names(&r->s->dir) : 0;
     if (!status && e) status = ig_prefix_dir_fail(&r->s->dir, "its names", e, err);
+    if (!status && r->s->stuck) {
+        ig_prefix_file_name(name, r->s->stuck_file);
+        status = ig_prefix_dir_fail(&r->s->dir, name, r->s->stuck, err);
+    }
     r->out->bytes = r->before > r->s->bytes ? r->before - r->s->bytes : 0;
     ig_prefix_leave(r->s);
     ig_prefix_mute_end(&r->mute);

@@ -77,7 +77,7 @@ static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
     }
     uint64_t taken = room_of(&st);
     if (taken < before) s->cleared += before - taken;
-    uint64_t size = scan.e ? scan.offset : scan.n_bytes; /* of another size: the next start reads it anew */
+    uint64_t size = scan.n_bytes + (scan.e != 0); /* of another size: the next start reads it anew */
     ig_prefix_index_do(&s->index, IG_Q_ADD_FILE, "iii", (int64_t)file, (int64_t)size, (int64_t)taken);
     if (file > s->last_file) s->last_file = file;
 }
@@ -175,7 +175,7 @@ static ig_status fill_index(ig_prefix_store *s, bool is_new, ig_error *err) {
 }
 
 /* What is there already. A clock that was once ahead is no reason to take what comes now for older. */
-static void count(ig_prefix_store *s) {
+static ig_status count(ig_prefix_store *s, ig_error *err) {
     ig_prefix_index *ix = &s->index;
     int64_t n_bytes = ig_prefix_index_ask(ix, 0, IG_Q_SUM_BYTES, "");
     int64_t last = ig_prefix_index_ask(ix, 0, IG_Q_LAST_FILE, "");
@@ -183,6 +183,7 @@ static void count(ig_prefix_store *s) {
     s->bytes = n_bytes > 0 ? (uint64_t)n_bytes : 0;
     if (last > 0 && (uint64_t)last > s->last_file) s->last_file = (uint64_t)last;
     if (used > s->last_time && used <= INT64_MAX / 2) s->last_time = used; /* more has no clock told */
+    return ix->failed ? ig_prefix_index_fail(ix, s->dir.path, err) : IG_OK;
 }
 
 /* What the files say, for as long as this store is open: in a file without a name, or in memory where that has no room.
@@ -212,8 +213,8 @@ static ig_status start_with_index(ig_prefix_store *s, ig_error *err) {
     if (status) return status;
     ig_prefix_make_holes(s);
     s->index.failed = false;
-    count(s);
-    return s->max_bytes ? ig_prefix_shrink(s, s->max_bytes, &is_done, err) : IG_OK;
+    status = count(s, err);
+    return !status && s->max_bytes ? ig_prefix_shrink(s, s->max_bytes, &is_done, err) : status;
 }
 
 /* An index may be damaged where only its use shows that. */
@@ -233,11 +234,9 @@ ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err) {
     bool has_store = ig_prefix_dir_identity(&s->dir, &s->store) == 0;
     if (has_store && ig_prefix_index_open(ix, s->dir.path, mode) && ig_prefix_index_is_of(ix, &s->store, false)) {
         if (!ig_prefix_index_prepare(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
-        count(s);
-        return ix->failed ? ig_prefix_index_fail(ix, s->dir.path, err) : IG_OK;
+        return count(s, err);
     }
     s->may_touch = false;
     ig_status status = do_without_index(s, err);
-    if (!status) count(s);
-    return status;
+    return status ? status : count(s, err);
 }

@@ -256,7 +256,7 @@ static bool find_id(ig_prefix_store *s, const ig_prefix_id *id, ig_prefix_row *r
 
 static bool is_pending(ig_prefix_store *s, const ig_prefix_id *id) {
     ig_prefix_index *ix = &s->index;
-    return ig_prefix_index_ask(ix, 0, IG_Q_IS_PENDING, "x", id) == 1;
+    return ig_prefix_index_ask(ix, 0, IG_Q_IS_PENDING, "xi", id, (int64_t)s->tmp_file) == 1;
 }
 
 static bool is_of(const ig_prefix_row *row, const ig_prefix_piece *piece) {
@@ -334,11 +334,20 @@ static void tmp_name(const ig_prefix_store *s, char name[IG_PREFIX_FILE_NAME]) {
 static ig_status open_tmp(ig_prefix_store *s, ig_error *err) {
     char name[IG_PREFIX_FILE_NAME];
     if (s->tmp >= 0) return IG_OK;
+    ig_prefix_enter(s);
     s->tmp_file = new_file(s);
+    ig_prefix_leave(s);
     s->tmp_bytes = 0;
     tmp_name(s, name);
     int e = ig_prefix_make(&s->dir, name, &s->tmp);
     return e ? ig_prefix_dir_fail(&s->dir, name, e, err) : IG_OK;
+}
+
+/* The file that grows is closed: what was put until now is pending no more. With both locks. */
+static void close_tmp(ig_prefix_store *s) {
+    if (s->tmp >= 0) close(s->tmp);
+    s->tmp = -1;
+    s->tmp_file = s->tmp_bytes = 0;
 }
 
 /* Forgets what was put since the last commit. With write_lock. */
@@ -346,12 +355,10 @@ static void drop_tmp(ig_prefix_store *s) {
     char name[IG_PREFIX_FILE_NAME];
     if (s->tmp >= 0) {
         tmp_name(s, name);
-        close(s->tmp);
         unlinkat(s->dir.fd, name, 0);
     }
-    s->tmp = -1;
-    s->tmp_bytes = 0;
     ig_prefix_enter(s);
+    close_tmp(s);
     ig_prefix_index_do(&s->index, IG_Q_CLEAR_PENDING, "");
     ig_prefix_index_do(&s->index, IG_Q_CLEAR_PROTECTED, "");
     s->is_protecting = false;
@@ -437,8 +444,8 @@ static ig_status put(ig_prefix_store *s, const ig_prefix_piece *piece, const str
     status = write_record(s, piece, from, n, err);
     if (!status) {
         ig_prefix_enter(s);
-        if (!ig_prefix_index_do(ix, IG_Q_ADD_PENDING, "xxiiii", &piece->id, &piece->parent, (int64_t)piece->number,
-                                (int64_t)s->piece_tokens, (int64_t)before, (int64_t)n_bytes))
+        if (!ig_prefix_index_do(ix, IG_Q_ADD_PENDING, "xxiiiii", &piece->id, &piece->parent, (int64_t)piece->number,
+                                (int64_t)s->piece_tokens, (int64_t)before, (int64_t)n_bytes, (int64_t)s->tmp_file))
             status = ig_prefix_index_fail(ix, s->dir.path, err);
         ig_prefix_leave(s);
     }
@@ -500,18 +507,17 @@ static ig_status commit(ig_prefix_store *s, ig_error *err) {
         status = ig_prefix_dir_fail(&s->dir, name, e, err);
     } else {
         ig_prefix_enter(s);
-        if (!index_file(s)) status = ig_prefix_index_fail(&s->index, s->dir.path, err);
+        if (!index_file(s))
+            status = ig_prefix_index_fail(&s->index, s->dir.path, err);
+        else
+            close_tmp(s);
         ig_prefix_leave(s);
     }
     if (status) {
         unlinkat(s->dir.fd, name, 0);
         drop_tmp(s);
-        return status;
     }
-    close(s->tmp);
-    s->tmp = -1;
-    s->tmp_bytes = 0;
-    return IG_OK;
+    return status;
 }
 
 ig_status ig_prefix_store_commit(ig_prefix_store *s, ig_error *err) {

@@ -46,7 +46,8 @@ typedef enum ig_prefix_call {
     IG_PREFIX_WRITE,
     IG_PREFIX_SYNC,
     IG_PREFIX_RENAME,
-    IG_PREFIX_PUNCH
+    IG_PREFIX_PUNCH,
+    IG_PREFIX_REMOVE
 } ig_prefix_call;
 typedef int (*ig_prefix_fault_fn)(void *user, ig_prefix_call call, int result);
 

@@ -29,10 +29,11 @@ struct ig_prefix_store {
     bool may_write, no_punch; /* as it was opened */
 
     pthread_mutex_t write_lock;
-    int tmp;                      /* the file that grows; -1: none */
-    uint64_t tmp_file, tmp_bytes; /* its number and size */
-    bool is_protecting;           /* the ancestors of what is pending are known */
-    uint64_t last_file;           /* the highest number given */
+    int tmp;            /* the file that grows; -1: none */
+    uint64_t tmp_bytes; /* its size */
+    uint64_t tmp_file;  /* its number, 0 without one; changed with both locks held */
+    bool is_protecting; /* the ancestors of what is pending are known */
+    uint64_t last_file; /* the highest number given */
 
     pthread_mutex_t index_lock;
     ig_prefix_index index;
@@ -40,10 +41,12 @@ struct ig_prefix_store {
     bool has_empty_files;               /* there may be files without a piece */
     int64_t touches[IG_PREFIX_TOUCHES]; /* pieces, in the order of use */
     int n_touches;
-    double first_touch; /* monotonic seconds */
-    int64_t last_time;  /* the last time of use that was given */
-    uint64_t bytes;     /* of data files; without the one that grows */
-    uint64_t cleared;   /* bytes that the start gave back, of what is damaged or was never finished */
+    double first_touch;  /* monotonic seconds */
+    int64_t last_time;   /* the last time of use that was given */
+    uint64_t bytes;      /* of data files; without the one that grows */
+    uint64_t cleared;    /* bytes that the start gave back, of what is damaged or was never finished */
+    uint64_t stuck_file; /* the last one that still holds what has left the index, */
+    int stuck;           /* and why it could not be removed, an errno; 0: there was none */
     ig_prefix_store_stats stats;
 };
 

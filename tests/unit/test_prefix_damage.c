@@ -6,7 +6,8 @@
 #define _GNU_SOURCE
 #include "prefix_rig.h"
 
-#include "kv/prefix_record.h"
+#include "kv/prefix_store_parts.h"
+#include "kv/prefix_tool.h"
 
 #include <errno.h>
 #include <sys/wait.h>
@@ -406,8 +407,99 @@ static void holes_that_fail(void **state) {
     rig_end(&r);
 }
 
+/* What has left the index and is still in its file is told, and tried again. */
+static void files_that_stay(void **state) {
+    (void)state;
+    prefix_rig r;
+    ig_stored_freed freed;
+    char path[512];
+    trouble t = {.call = IG_PREFIX_REMOVE, .result = -EPERM, .n_left = 1000};
+    rig_start_with(&r, make_trouble, &t);
+    rig_keep(&r, 1, 0, 2);
+    assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
+    const rig_bytes file = load(path);
+    assert_int_equal(ig_prefix_remove_model(&freed, r.store, NULL, &r.err), IG_E_IO);
+    assert_non_null(strstr(r.err.text, strerror(EPERM)));
+    assert_non_null(strstr(r.err.text, strrchr(path, '/') + 1));
+    assert_int_equal(freed.bytes, 0);
+    save(path, file.data, file.n); /* the hook does not keep a file from being removed */
+    rig_reopen(&r);
+    assert_false(rig_has(&r, 1, 0));
+    assert_int_equal(ig_prefix_remove_model(&freed, r.store, NULL, &r.err), IG_E_IO);
+    t.n_left = 0;
+    save(path, file.data, file.n);
+    rig_reopen(&r);
+    RIG_OK(&r, ig_prefix_remove_model(&freed, r.store, NULL, &r.err));
+    assert_int_equal(freed.bytes, 3 * RIG_RECORD);
+    rig_close_store(&r);
+    rig_remove_index(&r);
+    rig_open(&r);
+    assert_false(rig_has(&r, 1, 0));
+    free(file.data);
+    rig_end(&r);
+}
+
+/* One that cannot be read to its end, or is too long to be a store's, costs what is in it alone. */
+static void files_that_cannot_be_read(void **state) {
+    (void)state;
+    for (int is_long = 0; is_long < 2; is_long++) {
+        prefix_rig r;
+        char path[512];
+        trouble t = {.call = IG_PREFIX_READ, .result = -EIO, .after = 1};
+        rig_start_with(&r, make_trouble, &t);
+        rig_keep(&r, 1, 0, 2);
+        assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
+        const rig_bytes file = load(path);
+        rig_close_store(&r);
+        if (!is_long) rig_remove_index(&r);
+        if (is_long) assert_int_equal(truncate(path, (off_t)IG_PREFIX_FILE_MAX + 1), 0);
+        if (!is_long) t.n_left = 1000; /* store.id */
+        rig_open(&r);
+        t.n_left = 0;
+        rig_keep(&r, 2, 0, 1);
+        RIG_OK(&r, rig_read(&r, 2, 1));
+        assert_true(stats_of(&r).bytes >= 5 * RIG_RECORD);
+        save(path, file.data, file.n);
+        rig_reopen(&r);
+        for (int i = 0; i < 3; i++) RIG_OK(&r, rig_read(&r, 1, i));
+        free(file.data);
+        rig_end(&r);
+    }
+}
+
+static int refuse_to_forget(void *user, int action, const char *table, const char *b, const char *c, const char *d) {
+    (void)user, (void)b, (void)c, (void)d;
+    return action == SQLITE_DELETE && strcmp(table, "pending") == 0 ? SQLITE_DENY : SQLITE_OK;
+}
+
+/* What was put and never committed is not found in a later file, even where the index cannot forget it. */
+static void an_index_that_forgets_nothing(void **state) {
+    (void)state;
+    prefix_rig r;
+    rig_piece p;
+    trouble t = {.call = IG_PREFIX_SYNC, .result = -EIO};
+    rig_start_with(&r, make_trouble, &t);
+    rig_keep(&r, 1, 0, 0);
+    RIG_OK(&r, rig_put(&r, 2, 0));
+    t.n_left = 1;
+    sqlite3_set_authorizer(r.store->index.db, refuse_to_forget, NULL);
+    assert_int_equal(ig_prefix_store_commit(r.store, &r.err), IG_E_IO);
+    sqlite3_set_authorizer(r.store->index.db, NULL, NULL);
+    rig_make(&p, &r.o, 2, 1);
+    assert_false(ig_prefix_store_leads_to(r.store, &p.piece));
+    rig_keep(&r, 3, 0, 0);
+    assert_false(rig_has(&r, 2, 0));
+    assert_int_equal(stats_of(&r).n_pieces, 2);
+    rig_keep(&r, 2, 0, 1);
+    for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, 2, i));
+    rig_end(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_that_stay),
+        cmocka_unit_test(files_that_cannot_be_read),
+        cmocka_unit_test(an_index_that_forgets_nothing),
         cmocka_unit_test(every_bit_of_a_header),
         cmocka_unit_test(every_byte_flipped),
         cmocka_unit_test(every_length),
