@@ -63,22 +63,25 @@ bool ig_cli_reader_is_terminal(const ig_cli_reader *r) { return r->is_terminal; 
 /* A line of the terminal's own editing, or of a pipe. */
 static ig_cli_read read_plain(ig_cli_reader *r, const char *prompt) {
     int key = 0;
+    bool has_memory = true;
     r->line.n = 0;
     ig_cli_release_keys();
     if (r->is_terminal) {
         fputs(prompt, stdout);
         ig_cli_flush();
     }
-    while (key != '\n') {
+    while (key != '\n' && has_memory) {
         key = ig_cli_key(-1);
         if (key == IG_KEY_RESUMED) continue;
-        if (key < 0 || !append(&r->line, &(char){(char)key}, 1)) break;
+        if (key < 0) break;
+        has_memory = append(&r->line, &(char){(char)key}, 1);
     }
     ig_cli_hold_keys(false);
     if (key == IG_KEY_INTERRUPTED) {
         if (r->is_terminal) putchar('\n');
         return IG_READ_INTERRUPTED;
     }
+    if (!has_memory) return IG_READ_NO_MEMORY;
     return r->line.n ? IG_READ_MESSAGE : IG_READ_END;
 }
 
@@ -125,11 +128,12 @@ ig_cli_read ig_cli_reader_next(ig_cli_reader *r, const char **message) {
         if (closes) n -= 3;
         if (joins) n--;
         continues = joins || (quoted && !closes);
-        if (!append(m, line, n)) return IG_READ_END;
+        if (!append(m, line, n)) return IG_READ_NO_MEMORY;
         /* The newline after an opening """ alone is not part of the message. */
-        if (continues && !(quoted && m->n == 0) && !append(m, "\n", 1)) return IG_READ_END;
+        if (continues && !(quoted && m->n == 0) && !append(m, "\n", 1)) return IG_READ_NO_MEMORY;
     }
     if (r->editor) ig_cli_editor_save(r->editor);
+    if (got == IG_READ_NO_MEMORY) return got;
     if (got == IG_READ_END && m->n) got = IG_READ_MESSAGE; /* the last line of a pipe */
     while (m->n && m->data[m->n - 1] == '\n') m->data[--m->n] = 0;
     *message = m->n ? m->data : "";

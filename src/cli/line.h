@@ -10,7 +10,7 @@
 
 typedef struct ig_cli_reader ig_cli_reader;
 
-typedef enum ig_cli_read { IG_READ_MESSAGE, IG_READ_END, IG_READ_INTERRUPTED } ig_cli_read;
+typedef enum ig_cli_read { IG_READ_MESSAGE, IG_READ_END, IG_READ_INTERRUPTED, IG_READ_NO_MEMORY } ig_cli_read;
 
 /* From here to the end keys that are typed while no message is read do not show, and are the beginning of the next
  * message. NULL: out of memory. */

@@ -112,9 +112,12 @@ static const char *read_all(ig_cli_messages *m, json_t *root) {
 }
 
 const char *ig_cli_messages_read(ig_cli_messages *m, const char *text, size_t n) {
+    static const char no_memory[] = "there is no memory for it";
     bool failed;
+    ig_json_take_loss();
     json_t *root = ig_json_of_text(text, n, JSON_REJECT_DUPLICATES, NULL, &failed);
-    const char *wrong = root ? read_all(m, root) : failed ? "there is no memory for it" : "it is no JSON";
+    const char *wrong = root ? read_all(m, root) : failed ? no_memory : "it is no JSON";
+    if (root && wrong && ig_json_take_loss()) wrong = no_memory;
     json_decref(root);
     if (wrong) ig_cli_messages_close(m);
     return wrong;

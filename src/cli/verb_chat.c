@@ -460,6 +460,7 @@ static int talk(conversation *c, const ig_cli_text *first) {
         else
             goes_on = got == IG_READ_INTERRUPTED ||
                       (got == IG_READ_MESSAGE && hear(c, message, ig_cli_reader_length(reader)));
+        if (got == IG_READ_NO_MEMORY) c->code = ig_cli_complain(c->app.o, "out of memory for a message");
         if (got != IG_READ_INTERRUPTED && !ig_cli_interrupted()) continue;
         if (!c->is_terminal || ig_cli_interrupted() == SIGTERM) {
             c->code = IG_EXIT_INTERRUPTED;

@@ -147,7 +147,10 @@ static ig_exchange *open_exchange(ig_call *c, const ig_api *api) {
     name_exchange(x);
     x->given = ig_body_object(c);
     if (x->given) x->body = api->translate ? api->translate(c, x->given) : json_incref(x->given);
-    if (x->body && ig_exchange_read(x) && (api->read ? api->read(x) : read_messages(x))) return x;
+    bool ok = x->body && ig_exchange_read(x) && (api->read ? api->read(x) : read_messages(x));
+    /* Copies leave out what there is no memory for. */
+    if (ok && ig_json_take_loss()) ok = ig_refuse(c, 500, NULL, "out of memory for a request");
+    if (ok) return x;
     ig_exchange_close(x);
     return NULL;
 }

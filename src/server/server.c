@@ -171,7 +171,9 @@ static ig_status look_at_model(ig_server *s, ig_error *err) {
     if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
     s->thoughts = ig_thought_marks_find(s->info.chat_template);
     ig_infill_find(&s->infill, m);
-    return ig_tool_format_find(s->tool_format, m, s->thoughts ? s->thoughts->channels : NULL, err);
+    status = ig_tool_format_find(s->tool_format, m, s->thoughts ? s->thoughts->channels : NULL, err);
+    return status || !ig_json_take_loss() ? status
+                                          : ig_text_fail(err, IG_E_MEMORY, "out of memory for a model's tools");
 }
 
 static ig_status open_model(ig_server *s, ig_error *err) {

@@ -216,15 +216,26 @@ static bool is_broken(const ig_choice *k) {
     return k->has_failed || k->result.error.status || is_interrupted;
 }
 
+/* The last event is an error. */
+static bool tell_failure(ig_exchange *x) {
+    const ig_refusal *why = &x->call->refusal; /* which is logged as well */
+    x->is_finished = true;
+    return x->api->fail ? x->api->fail(x, why) : ig_stream_event(x, NULL, ig_refusal_json(why));
+}
+
+/* In place of events that there is no memory for, or that may lack parts. */
+static bool tell_loss(ig_exchange *x) {
+    x->n_out = 0;
+    ig_json_take_loss(); /* of what is not sent */
+    ig_refuse(x->call, 500, NULL, "out of memory for a stream");
+    return tell_failure(x);
+}
+
 /* What is new, as events; if that is much, a part of it. */
 static bool tell_news(ig_exchange *x) {
     size_t left = 64, n_told = 0;
-    ig_refusal *why = &x->call->refusal; /* which is logged as well */
     bool ok = true;
-    if (x->n_ended == x->n_choices && ig_exchange_failed(x, why)) {
-        x->is_finished = true;
-        return x->api->fail ? x->api->fail(x, why) : ig_stream_event(x, NULL, ig_refusal_json(why));
-    }
+    if (x->n_ended == x->n_choices && ig_exchange_failed(x, &x->call->refusal)) return tell_failure(x);
     for (size_t i = 0; i < x->n_choices && ok; i++)
         if (!is_broken(&x->choices[i])) ok = tell_choice(x, &x->choices[i], i, &left);
     for (size_t i = 0; i < x->n_choices; i++) n_told += x->choices[i].is_told || is_broken(&x->choices[i]);
@@ -252,8 +263,9 @@ static bool fill(ig_exchange *x) {
     pthread_mutex_lock(&x->lock);
     int waited = 0;
     while (!has_news(x) && waited != ETIMEDOUT) waited = pthread_cond_timedwait(&x->changed, &x->lock, &until);
-    bool ok = atomic_load(&x->call->ended) != IG_CALL_GONE;
+    bool is_there = atomic_load(&x->call->ended) != IG_CALL_GONE, ok = is_there;
     if (ok) ok = has_news(x) ? tell_news(x) : x->api->are_lines || add_text(x, ": ping\n\n");
+    if (is_there && (!ok || ig_json_take_loss())) ok = tell_loss(x);
     pthread_mutex_unlock(&x->lock);
     return ok;
 }
