@@ -462,8 +462,27 @@ typedef struct ig_cache_options {
 } ig_cache_options;
 
 IG_API ig_cache_options ig_cache_defaults(void);
-/* Name of policy number i, the default one first, and one line of help; NULL past the end. */
-IG_API const char *ig_cache_policy(size_t i, const char **help);
+
+/* BALANCED: for "infinigen"; SKEW: for "infinigen-osdi24". */
+typedef enum ig_sketch_kind { IG_SKETCH_NONE, IG_SKETCH_BALANCED, IG_SKETCH_SKEW } ig_sketch_kind;
+
+/* Which of ig_cache_options mean something to a policy, and what it asks of prompts. */
+typedef struct ig_policy_info {
+    const char *name, *help;
+    ig_sketch_kind sketch;   /* that it takes */
+    bool uses_everything;    /* budget and budget_entries mean nothing to it, nor what follows */
+    bool ignores_window;     /* nor do n_sinks and n_recent, but for a limit */
+    bool takes_mass;         /* mass, locality, inertia and no_rest mean something */
+    bool takes_alpha;        /* alpha and partial do */
+    bool chooses_in_prompts; /* as it does in decode steps; others compute prompts with dense attention */
+    bool sees_prompts;       /* it has to see them being computed, or drops some of them: nothing is taken over from
+                                other sessions or a store, and nothing can be taken back */
+} ig_policy_info;
+
+/* Policy number i, the default one first; NULL past the end. */
+IG_API const ig_policy_info *ig_cache_policy(size_t i);
+/* NULL: there is none of that name. */
+IG_API const ig_policy_info *ig_cache_policy_find(const char *name);
 
 /* Most tokens of a context, tokens of a step, tokens drafted ahead, and sessions of a cache. */
 enum { IG_CTX_MAX = 1 << 24, IG_BATCH_MAX = 1 << 14, IG_DRAFT_MAX = 15, IG_SESSIONS_MAX = 1 << 12 };

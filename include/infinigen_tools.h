@@ -17,7 +17,6 @@ extern "C" {
 
 /* What a sketch file holds: maps that keep the scores best, for "infinigen", or the paper's orthogonal matrices, for
  * "infinigen-osdi24". */
-typedef enum ig_sketch_kind { IG_SKETCH_NONE, IG_SKETCH_BALANCED, IG_SKETCH_SKEW } ig_sketch_kind;
 
 typedef struct ig_prepare_options {
     bool skew;          /* the kind IG_SKETCH_SKEW: n_ctx and rank must be 0. Default false */

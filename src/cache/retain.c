@@ -102,7 +102,7 @@ static void retain_task(void *arg, int head, int thread) {
     }
     ig_usage_value(&seq->usage, ig_policy_head(p, step->layer, head), &e, value);
     /* Before anything was selected the counts say nothing, and every policy would miss the sinks. */
-    bool plain = p->ops->ignores_window && (!seg->dense || count <= p->options.n_sinks + p->options.n_recent);
+    bool plain = p->ops->info.ignores_window && (!seg->dense || count <= p->options.n_sinks + p->options.n_recent);
     int n_sinks = plain ? 0 : p->options.n_sinks, n_recent = plain ? 1 : p->options.n_recent;
     int n_new = seg->dense ? seg->first + seg->n - seq->stepped_end : 0;
     if (n_new > count - n_sinks) n_new = count - n_sinks;

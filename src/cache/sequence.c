@@ -67,7 +67,7 @@ static ig_sequence begin(const ig_sequence_plan *p) {
                          .limit = p->limit,
                          .n_ctx = s->n_ctx,
                          .n_lists = ig_policy_lists(p->ops, s),
-                         .n_chosen = p->ops->chooses_in_prompts ? IG_STEP_ROWS : 1 + s->n_ahead,
+                         .n_chosen = p->ops->info.chooses_in_prompts ? IG_STEP_ROWS : 1 + s->n_ahead,
                          .late = {.most = most_chosen(p)},
                          .speculate = p->speculate,
                          .prefetch = !o->no_prefetch,

@@ -13,7 +13,7 @@
 
 bool ig_sequence_can_share(const ig_policy_ops *ops, int limit) {
     bool drops = ops->limit || limit;
-    return !drops && !ig_policy_sees_more(ops) && (ops->tables || !ig_policy_sees_rows(ops));
+    return !drops && !ops->info.sees_prompts && (ops->tables || !ig_policy_sees_rows(ops));
 }
 
 static int piece_tokens(const ig_sequence *seq) { return ig_kv_piece_tokens(ig_kv_memory_of(seq->kv)); }

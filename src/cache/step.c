@@ -314,7 +314,7 @@ static ig_status attend(ig_step *step, ig_error *err) {
 static int count_dense(const ig_step *step, const ig_segment *seg) {
     const ig_policy *p = seg->seq->policy;
     int n = 0;
-    if (!seg->dense || !p->ops->chooses_in_prompts || ig_policy_is_dense(p, step->layer)) return seg->n;
+    if (!seg->dense || !p->ops->info.chooses_in_prompts || ig_policy_is_dense(p, step->layer)) return seg->n;
     while (n < seg->n && ig_policy_takes_all(p, seg->first + n + 1)) n++;
     return n;
 }

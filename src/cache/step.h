@@ -26,7 +26,7 @@ typedef struct ig_segment {
     int ahead;           /* so many of its sequence's tokens in this step come before it, where each is a segment */
     bool dense;          /* attention over everything (prefill); else the policy selects, for one token after the other
                             (decode) */
-    bool of_prompt;      /* the policy selects, but for a token of a prompt (ig_policy_ops.chooses_in_prompts) */
+    bool of_prompt;      /* the policy selects, but for a token of a prompt (ig_policy_info.chooses_in_prompts) */
     int n_to_come;       /* tokens of the same prompt that later steps get */
     const float *shares; /* [n_adapters] what it takes of each of the model's adapters; NULL: as the model has it */
     int n_asked;         /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */

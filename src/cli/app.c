@@ -58,22 +58,24 @@ static bool holds(const ig_cli_texts *list, const char *text) {
     return false;
 }
 
-/* The first of the given policies that has to see a prompt being computed, or drops some of it, so that nothing can be
- * taken over or taken back; NULL: none. */
-static const char *first_that_sees(const ig_cli_options *o) {
-    static const char *const names[] = {"h2o", "snapkv", "pyramidkv", "infinigen-osdi24"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (holds(&o->kv_policy, names[i])) return names[i];
+/* The first of the given policies of which something holds; NULL: none. */
+static const char *first_that(bool (*holds_of)(const ig_policy_info *p), const ig_cli_options *o) {
+    for (int i = 0; i < o->kv_policy.n; i++)
+        if (holds_of(ig_cache_policy_find(o->kv_policy.v[i]))) return o->kv_policy.v[i];
     return NULL;
 }
 
-/* Whether a list of words has this one. */
-static bool lists(const char *words, const char *word) {
-    size_t n = strlen(word);
-    for (const char *at = words; (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
-    return false;
-}
+static bool sees_prompts(const ig_policy_info *p) { return p->sees_prompts; }
+
+static bool takes_mass(const ig_policy_info *p) { return p->takes_mass; }
+
+static bool takes_alpha(const ig_policy_info *p) { return p->takes_alpha; }
+
+static bool takes_sketch(const ig_policy_info *p) { return p->sketch != IG_SKETCH_NONE; }
+
+static bool has_window(const ig_policy_info *p) { return !p->uses_everything && !p->ignores_window; }
+
+static bool chooses_in_prompts(const ig_policy_info *p) { return p->chooses_in_prompts; }
 
 /* --kv-limit 100% is none. */
 static bool limits_all(const ig_cli_options *o) {
@@ -88,21 +90,19 @@ static bool differs(const ig_cli_numbers *list, double own) {
 
 /* Options that none of the given policies looks at. */
 static void warn_of_deaf_policies(const ig_cli_options *o) {
-    static const char choosers[] = "infinigen oracle", most[] = "infinigen oracle quest h2o snapkv pyramidkv window";
     const struct {
         const void *option;
-        const char *name, *policies;
+        const char *name;
+        bool (*is_heard)(const ig_policy_info *p);
         bool is_of_limit; /* it spares these entries, too */
-    } all[] = {{&o->kv_mass, "--kv-mass", choosers, false},
-               {&o->kv_locality, "--kv-locality", choosers, false},
-               {&o->kv_inertia, "--kv-inertia", choosers, false},
-               {&o->no_kv_rest, "--no-kv-rest", choosers, false},
-               {&o->kv_sinks, "--kv-sinks", most, true},
-               {&o->kv_recent, "--kv-recent", most, true},
-               {&o->kv_sketch, "--kv-sketch", "infinigen infinigen-osdi24", false}};
+    } all[] = {
+        {&o->kv_mass, "--kv-mass", takes_mass, false},       {&o->kv_locality, "--kv-locality", takes_mass, false},
+        {&o->kv_inertia, "--kv-inertia", takes_mass, false}, {&o->no_kv_rest, "--no-kv-rest", takes_mass, false},
+        {&o->kv_sinks, "--kv-sinks", has_window, true},      {&o->kv_recent, "--kv-recent", has_window, true},
+        {&o->kv_sketch, "--kv-sketch", takes_sketch, false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bool is_heard = !o->kv_policy.n || !ig_cli_is_given(o, all[i].option) || (o->kv_limit.n && all[i].is_of_limit);
-        for (int k = 0; k < o->kv_policy.n; k++) is_heard = is_heard || lists(all[i].policies, o->kv_policy.v[k]);
+        bool is_heard = !o->kv_policy.n || !ig_cli_is_given(o, all[i].option) ||
+                        (o->kv_limit.n && all[i].is_of_limit) || first_that(all[i].is_heard, o);
         char text[128];
         snprintf(text, sizeof text, "%s does nothing with the policy %s", all[i].name,
                  o->kv_policy.n ? o->kv_policy.v[0] : "");
@@ -114,13 +114,13 @@ static void warn_of_deaf_policies(const ig_cli_options *o) {
 static void warn_of_idle_options(const ig_cli_options *o) {
     const ig_cache_options own = ig_cache_defaults();
     const bool stores = o->kv_store != NULL, is_full = o->kv_policy.n == 1 && holds(&o->kv_policy, "full");
-    const bool has_columns = holds(&o->kv_policy, "infinigen-osdi24");
+    const bool has_columns = first_that(takes_alpha, o);
     const bool is_prompt = o->verb->bit == IG_VERB_PERPLEXITY && !o->dense_prefix; /* all of it */
-    const bool is_index = holds(&o->kv_policy, "indexer");
+    const bool is_index = first_that(chooses_in_prompts, o);
     const bool chooses = o->kv_budget.n || (ig_cli_is_given(o, &o->kv_policy) && !is_full);
     const bool compares = (o->verb->bit & (IG_VERB_PERPLEXITY | IG_VERB_EVAL)) && holds(&o->kv_policy, "full") &&
                           (o->kv_policy.n > 1 || o->kv_budget.n > 1) && !is_prompt;
-    const char *sees = first_that_sees(o);
+    const char *sees = first_that(sees_prompts, o);
     char no_store[128];
     snprintf(no_store, sizeof no_store, "the policy %s takes nothing from a store, and keeps nothing there",
              sees ? sees : "");
@@ -364,7 +364,9 @@ const char *ig_cli_policy(const ig_cli_app *app, int i) {
     return ig_cli_is_given(app->o, given) ? given->v[i] : app->info.policy;
 }
 
-const char *ig_cli_prompt_policy(const char *policy) { return strcmp(policy, "indexer") == 0 ? policy : "full"; }
+const char *ig_cli_prompt_policy(const char *policy) {
+    return ig_cache_policy_find(policy)->chooses_in_prompts ? policy : "full";
+}
 
 void ig_cli_set_budget(ig_cache_options *cache, ig_cli_amount budget) {
     cache->budget = budget.share;
@@ -409,7 +411,7 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
 
 /* Why nothing can be computed ahead, where that is so: text [n]. */
 static void tell_why_no_draft(char *text, size_t n, const ig_cli_options *o) {
-    const char *sees = first_that_sees(o);
+    const char *sees = first_that(sees_prompts, o);
     if (sees) snprintf(text, n, "by the policy %s", sees);
     const struct {
         bool is_so;

@@ -55,11 +55,11 @@ static void print_option(FILE *f, const ig_cli_option *row, const ig_cli_verb *v
 }
 
 static void print_policies(FILE *f) {
-    const char *name, *help;
+    const ig_policy_info *policy;
     fprintf(f, "\nPolicies:\n");
-    for (size_t i = 0; (name = ig_cache_policy(i, &help)); i++) {
-        fprintf(f, "  %-*s", HELP_COLUMN - 2, name);
-        print_wrapped(f, help, HELP_COLUMN);
+    for (size_t i = 0; (policy = ig_cache_policy(i)); i++) {
+        fprintf(f, "  %-*s", HELP_COLUMN - 2, policy->name);
+        print_wrapped(f, policy->help, HELP_COLUMN);
     }
 }
 

@@ -84,13 +84,13 @@ static void put_verb(const ig_cli_verb *v) {
 }
 
 static void put_policies(void) {
-    const char *name, *help;
+    const ig_policy_info *policy;
     fputs(".SH POLICIES\nThe rules of \\-\\-kv\\-policy that choose the entries which attention uses.\n", stdout);
-    for (size_t i = 0; (name = ig_cache_policy(i, &help)); i++) {
+    for (size_t i = 0; (policy = ig_cache_policy(i)); i++) {
         fputs(".TP\n\\fB", stdout);
-        put_text(name);
+        put_text(policy->name);
         fputs("\\fR\n", stdout);
-        put_text(help);
+        put_text(policy->help);
         fputs(".\n", stdout);
     }
 }

@@ -523,6 +523,8 @@ _Static_assert(sizeof ig_cli_option_table / sizeof *ig_cli_option_table <= IG_CL
 const size_t ig_cli_option_count = sizeof ig_cli_option_table / sizeof ig_cli_option_table[0] - 1;
 
 void ig_cli_open_options(void) {
-    for (size_t i = 0; i + 1 < sizeof policies / sizeof policies[0]; i++) policies[i] = ig_cache_policy(i, NULL);
+    const ig_policy_info *policy;
+    for (size_t i = 0; i + 1 < sizeof policies / sizeof policies[0] && (policy = ig_cache_policy(i)); i++)
+        policies[i] = policy->name;
     for (size_t i = 0; i + 1 < sizeof recipes / sizeof recipes[0]; i++) recipes[i] = ig_eval_make_name(i);
 }

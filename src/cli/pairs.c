@@ -13,12 +13,6 @@
 
 /* ---- pairs ----------------------------------------------------------------- */
 
-static bool is_full(const char *policy) { return strcmp(policy, "full") == 0; }
-
-static bool is_osdi24(const char *policy) { return strcmp(policy, "infinigen-osdi24") == 0; }
-
-static bool takes_sketch(const char *policy) { return is_osdi24(policy) || strcmp(policy, "infinigen") == 0; }
-
 static bool has_limit(const ig_memory_options *m) { return m->limit > 0 || m->limit_bytes; }
 
 static bool evicts(const ig_memory_options *m) { return has_limit(m) || m->disk_bytes; }
@@ -48,14 +42,15 @@ static bool same_pair(const ig_cache_options *a, const ig_cache_options *b) {
 static ig_cache_options make_pair(ig_cli_app *app, const ig_cache_options *base, const int at[N_LISTS]) {
     const ig_cli_options *o = app->o;
     const char *policy = ig_cli_policy(app, at[POLICIES]), *sketch = o->kv_sketch.v[at[SKETCHES]];
+    const ig_policy_info *info = ig_cache_policy_find(policy);
     ig_cache_options cache = *base, own = ig_cache_defaults();
     ig_memory_options *m = &cache.memory;
     ig_cli_use_policy(app, &cache, policy, sketch);
-    ig_cli_set_budget(&cache, is_full(policy) ? (ig_cli_amount){.share = 1} : o->kv_budget.v[at[BUDGETS]]);
-    if (!takes_sketch(policy)) cache.sketch = NULL;
+    ig_cli_set_budget(&cache, info->uses_everything ? (ig_cli_amount){.share = 1} : o->kv_budget.v[at[BUDGETS]]);
+    if (!info->sketch) cache.sketch = NULL;
     m->type = o->kv_type.v[at[TYPES]];
-    cache.alpha = is_osdi24(policy) ? o->kv_alpha.v[at[ALPHAS]] : own.alpha;
-    cache.partial = is_osdi24(policy) ? o->kv_partial.v[at[PARTIALS]] : own.partial;
+    cache.alpha = info->takes_alpha ? o->kv_alpha.v[at[ALPHAS]] : own.alpha;
+    cache.partial = info->takes_alpha ? o->kv_partial.v[at[PARTIALS]] : own.partial;
     m->limit = o->kv_limit.v[at[LIMITS]].share < 1 ? o->kv_limit.v[at[LIMITS]].share : 0;
     m->limit_bytes = o->kv_limit.v[at[LIMITS]].number;
     m->evict = o->kv_evict.v[evicts(m) ? at[EVICTIONS] : 0];
@@ -76,7 +71,7 @@ static int add_pair(ig_cli_pairs *pairs, const ig_cli_options *o, const ig_cache
         return ig_cli_complain(o, "the lists make more than %d combinations", IG_CLI_PAIRS_MAX);
     ig_cli_pair *pair = &pairs->v[pairs->n];
     *pair = (ig_cli_pair){.cache = *cache};
-    if (is_full(cache->policy) &&
+    if (ig_cache_policy_find(cache->policy)->uses_everything &&
         (pairs->full < 0 || is_more_exact(&cache->memory, &pairs->v[pairs->full].cache.memory)))
         pairs->full = pairs->n;
     pairs->n++;
@@ -137,16 +132,16 @@ const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, int n_ct
     const ig_memory_options *m = &c->memory;
     char size[32];
     size_t n = 0;
-    bool osdi24 = is_osdi24(c->policy);
+    const ig_policy_info *policy = ig_cache_policy_find(c->policy);
 #define ADD(...) n += n < 96 ? (size_t)snprintf(out + n, 96 - n, __VA_ARGS__) : 0
     out[0] = 0;
     if (o->kv_type.n > 1) ADD(" %s", m->type);
-    if (o->kv_alpha.n > 1 && osdi24) ADD(" alpha %g", c->alpha);
-    if (o->kv_partial.n > 1 && osdi24) ADD(" partial %g", c->partial);
+    if (o->kv_alpha.n > 1 && policy->takes_alpha) ADD(" alpha %g", c->alpha);
+    if (o->kv_partial.n > 1 && policy->takes_alpha) ADD(" partial %g", c->partial);
     if (o->kv_limit.n > 1 && m->limit > 0) ADD(" limit %.10g%%", m->limit * 100);
     if (o->kv_limit.n > 1 && m->limit_bytes) ADD(" limit %s", ig_cli_size(size, m->limit_bytes));
     if (o->kv_evict.n > 1 && evicts(m)) ADD(" %s", m->evict);
-    if (o->kv_sketch.n > 1 && takes_sketch(c->policy)) ADD(" sketch %.20s", sketch ? base_name(sketch) : "none");
+    if (o->kv_sketch.n > 1 && policy->sketch) ADD(" sketch %.20s", sketch ? base_name(sketch) : "none");
 #undef ADD
     return out + (out[0] == ' ');
 }
@@ -162,15 +157,15 @@ void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair, int n_ctx) {
     const ig_cache_options *c = &pair->cache;
     const ig_memory_options *m = &c->memory;
     const char *sketch = sketch_of(pair, n_ctx);
-    bool osdi24 = is_osdi24(c->policy);
+    bool has_alpha = ig_cache_policy_find(c->policy)->takes_alpha;
     json_t *limit = m->limit_bytes ? json_integer((json_int_t)m->limit_bytes)
                     : m->limit > 0 ? json_real(m->limit)
                                    : json_null();
     json_object_set_new(json, "policy", json_string(c->policy));
     json_object_set_new(json, "budget", budget_json(pair));
     json_object_set_new(json, "kv_type", json_string(m->type));
-    json_object_set_new(json, "alpha", osdi24 ? json_real(c->alpha) : json_null());
-    json_object_set_new(json, "partial", osdi24 ? json_real(c->partial) : json_null());
+    json_object_set_new(json, "alpha", has_alpha ? json_real(c->alpha) : json_null());
+    json_object_set_new(json, "partial", has_alpha ? json_real(c->partial) : json_null());
     json_object_set_new(json, "limit", limit);
     json_object_set_new(json, "evict", evicts(m) ? json_string(m->evict) : json_null());
     json_object_set_new(json, "sketch", sketch ? ig_text_string(sketch) : json_null());
@@ -178,7 +173,7 @@ void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair, int n_ctx) {
 
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {
     const ig_cache_options *o = &pair->cache;
-    if (is_full(o->policy))
+    if (ig_cache_policy_find(o->policy)->uses_everything)
         out[0] = 0;
     else if (o->budget_entries)
         snprintf(out, 32, "%d", o->budget_entries);

@@ -16,7 +16,10 @@
 #include "infinigen_tools.h"
 #include "text/clock.h"
 
-static bool wants_skew(const char *policy) { return policy && strcmp(policy, "infinigen-osdi24") == 0; }
+static bool wants_skew(const char *policy) {
+    const ig_policy_info *info = ig_cache_policy_find(policy);
+    return info && info->sketch == IG_SKETCH_SKEW;
+}
 
 /* Where the sketch of a model lies by default. */
 static bool default_path(char *path, size_t cap, const ig_model *model, bool skew) {

@@ -27,9 +27,11 @@ static const char *model_name(char name[256], const ig_cli_app *app) {
 
 /* The sketch of every policy that a request may ask for. */
 static bool find_sketches(char *sketches[POLICIES_MAX], ig_cli_app *app) {
-    const char *policy, *path;
-    for (size_t i = 0; i < POLICIES_MAX && (policy = ig_cache_policy(i, NULL)); i++)
-        if ((path = ig_cli_sketch(app, policy, app->o->kv_sketch.v[0])) && !(sketches[i] = strdup(path))) return false;
+    const ig_policy_info *policy;
+    const char *path;
+    for (size_t i = 0; i < POLICIES_MAX && (policy = ig_cache_policy(i)); i++)
+        if ((path = ig_cli_sketch(app, policy->name, app->o->kv_sketch.v[0])) && !(sketches[i] = strdup(path)))
+            return false;
     return true;
 }
 

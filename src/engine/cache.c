@@ -66,8 +66,8 @@ static chosen_by in_prompts(const ig_cache_options *o) {
     chosen_by by = {0};
     ig_cache_options own = *o;
     const ig_policy_ops *ops;
-    if (ig_policy_find(&ops, &own, NULL) || !ops->chooses_in_prompts) return by;
-    snprintf(by.policy, sizeof by.policy, "%s", ops->name);
+    if (ig_policy_find(&ops, &own, NULL) || !ops->info.chooses_in_prompts) return by;
+    snprintf(by.policy, sizeof by.policy, "%s", ops->info.name);
     by.budget = o->budget, by.entries = o->budget_entries;
     return by;
 }
@@ -193,12 +193,12 @@ ig_status ig_cache_check(const ig_cache *c, const ig_session_plan *p, ig_error *
     if (p->tiers.n_dropping > c->tiers.n_dropping)
         return ig_fail(err, IG_E_ARG,
                        "KV policy %s drops entries: the KV cache was opened with a policy that drops fewer or none",
-                       p->ops->name);
+                       p->ops->info.name);
     if (p->tiers.n_dropping < c->least_dropping)
         return ig_fail(err, IG_E_ARG,
                        "KV policy %s would drop entries in %d layers only: the KV cache, which has a limit, was opened "
                        "for %d",
-                       p->ops->name, p->tiers.n_dropping, c->least_dropping);
+                       p->ops->info.name, p->tiers.n_dropping, c->least_dropping);
     return IG_OK;
 }
 

@@ -51,9 +51,10 @@ static ig_status check_sketch(bool *usable, const ig_sketch_shape *made_for, con
     const char *path = p->o.cache.sketch;
     if (!is_for(made_for, m))
         return ig_fail(err, IG_E_ARG, "%s: this sketch was prepared for another model than %s", path, m->path);
-    if (made_for->kind != p->ops->sketch)
+    if (made_for->kind != p->ops->info.sketch)
         return ig_fail(err, IG_E_ARG, "%s: this sketch is of the kind %s; the KV policy %s takes the kind %s", path,
-                       ig_sketch_kind_name(made_for->kind), p->ops->name, ig_sketch_kind_name(p->ops->sketch));
+                       ig_sketch_kind_name(made_for->kind), p->ops->info.name,
+                       ig_sketch_kind_name(p->ops->info.sketch));
     *usable = made_for->kind != IG_SKETCH_BALANCED || made_for->n_ctx >= p->o.n_ctx;
     if (!*usable) /* worse than none beyond the positions it has seen */
         ig_log(m->ctx, IG_LOG_WARN, "%s was prepared for a context of %d tokens, not %d: it is not used", path,
@@ -63,7 +64,7 @@ static ig_status check_sketch(bool *usable, const ig_sketch_shape *made_for, con
 
 /* Takes the sketch file of the options, if the policy wants it. */
 static ig_status take_sketch(ig_session_plan *p, const ig_model *m, ig_error *err) {
-    if (!p->o.cache.sketch || p->ops->sketch == IG_SKETCH_NONE) return IG_OK;
+    if (!p->o.cache.sketch || p->ops->info.sketch == IG_SKETCH_NONE) return IG_OK;
     const ig_sketch_file *f;
     bool usable = false;
     ig_status s = ig_sketches_take(&f, sketches_of(m), p->o.cache.sketch, err);
@@ -148,7 +149,7 @@ static size_t plan_mail(const ig_session_plan *p, const ig_config *c) {
         bytes += 2 * (p->ops->plan_copies(&p->policy, &p->o.cache, 2 * IG_UNIT_SLOTS) -
                       p->ops->plan_copies(&p->policy, &p->o.cache, IG_UNIT_SLOTS));
     uint64_t n = count_sequences(p), most = (uint64_t)p->o.n_batch;
-    return bytes * (size_t)(n < most && !p->ops->chooses_in_prompts ? n : most);
+    return bytes * (size_t)(n < most && !p->ops->info.chooses_in_prompts ? n : most);
 }
 
 /* What the sessions' sketches take in RAM: of each what its policy says, but the sketch file, which is there once. */
@@ -178,7 +179,7 @@ static uint64_t plan_vram(const ig_session_plan *p, const ig_model *m) {
 /* Entries that a KV head of n_layers layers may have, by ig_memory_options.limit or limit_bytes. */
 static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
-    int n_ctx = p->kv.n_ctx, least = p->ops->ignores_window ? 2 : o->n_sinks + o->n_recent + 1;
+    int n_ctx = p->kv.n_ctx, least = p->ops->info.ignores_window ? 2 : o->n_sinks + o->n_recent + 1;
     double layer = (double)ig_kv_entry_bytes(&p->kv, &p->tiers) * p->kv.n_kv_heads;
     ig_kv_options one = p->tiers;
     one.n_sequences = 1;
@@ -208,7 +209,7 @@ static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
     }
     if (o->memory.limit == 0 && !o->memory.limit_bytes) return IG_OK;
     if (!p->ops->takes_limit)
-        return ig_fail(err, IG_E_ARG, "KV limit: the policy %s takes none%s", p->ops->name,
+        return ig_fail(err, IG_E_ARG, "KV limit: the policy %s takes none%s", p->ops->info.name,
                        p->ops->limit ? ", its budget is one" : "");
     if (o->memory.disk_bytes)
         return ig_fail(err, IG_E_ARG, "KV limit: not together with a disk tier, which drops nothing");
@@ -309,7 +310,7 @@ static ig_status find_policy(ig_session_plan *p, const ig_model *m, ig_error *er
     if (!p->o.cache.policy) p->o.cache.policy = ig_config_policy(&m->config);
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (s || !p->ops->goes_by_index || m->config.index.dim) return s;
-    return ig_fail(err, IG_E_ARG, "KV policy %s: the model brings no indexer along", p->ops->name);
+    return ig_fail(err, IG_E_ARG, "KV policy %s: the model brings no indexer along", p->ops->info.name);
 }
 
 static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {

@@ -70,8 +70,8 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
     ig_batch_end(&m->batch);
     if (!status) status = ig_batch_reserve(&m->batch, m->ctx, &m->config, &p->scratch, err);
     if (status) return status;
-    ig_session_forget_names(&s->options.cache, p->ops->name);
-    ig_session_forget_names(&s->seq.policy->options, p->ops->name);
+    ig_session_forget_names(&s->options.cache, p->ops->info.name);
+    ig_session_forget_names(&s->seq.policy->options, p->ops->info.name);
     s->tiers.disk_path = NULL;
     return IG_OK;
 }

@@ -24,25 +24,25 @@ static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *
         return ig_fail(err, IG_E_ARG,
                        "KV policy %s cannot take over: how keys and values are kept (type, RAM, disk, VRAM, limit, "
                        "evict, windows) would change",
-                       p->ops->name);
+                       p->ops->info.name);
     if (ig_kv_has_dropped(s->seq.kv) && (!p->ops->takes_limit || ig_kv_has_disk(s->seq.kv)))
         return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s cannot take over a session that has dropped entries",
-                       p->ops->name);
+                       p->ops->info.name);
     if (s->n_tokens && !ig_cache_same_prompts(&p->o.cache, &s->options.cache))
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "KV policy %s cannot take over a session that holds tokens: what tokens of prompts choose makes "
                        "other keys and values",
-                       p->ops->name);
-    if (s->n_tokens && ig_policy_sees_more(p->ops))
+                       p->ops->info.name);
+    if (s->n_tokens && p->ops->info.sees_prompts)
         return ig_fail(
             err, IG_E_UNSUPPORTED,
             "KV policy %s must see the prompt being computed: it cannot take over a session that holds tokens",
-            p->ops->name);
+            p->ops->info.name);
     if (s->n_tokens && ig_session_has_shadow(p))
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "an audit of KV policy %s, which drops entries, must see all of them: it cannot take over a "
                        "session that holds tokens",
-                       p->ops->name);
+                       p->ops->info.name);
     return IG_OK;
 }
 

@@ -35,7 +35,7 @@ static void rotate_row(void *arg, int number, int thread) {
 
 /* Of a segment's first rows nothing is asked beyond the keys and values of all layers; so many. */
 static int count_kept(const forward *f, const ig_segment *seg) {
-    if (!seg->dense || f->b->tap || ig_policy_sees_more(seg->seq->policy->ops)) return 0;
+    if (!seg->dense || f->b->tap || seg->seq->policy->ops->info.sees_prompts) return 0;
     return seg->n > seg->n_asked ? seg->n - seg->n_asked : 0;
 }
 

@@ -58,8 +58,9 @@ static void h2o_move(ig_policy *p, int layer, int head, int from, int to) {
 }
 
 const ig_policy_ops ig_policy_h2o = {
-    .name = "h2o",
-    .help = "keep the recent entries and those with the most attention so far, drop the others for ever (H2O)",
+    .info = {.name = "h2o",
+             .help = "keep the recent entries and those with the most attention so far, drop the others for ever (H2O)",
+             .sees_prompts = true},
     .n_dense_layers = 2,
     .plan = h2o_plan,
     .size = sizeof(h2o_policy),

@@ -135,11 +135,11 @@ static int indexer_tables(const ig_policy *p, const ig_unit_table *tables[IG_POL
 }
 
 const ig_policy_ops ig_policy_indexer = {
-    .name = "indexer",
-    .help = "what the model itself brings along to choose entries by (DeepSeek-V3.2, GLM-5, MiniMax M3)",
+    .info = {.name = "indexer",
+             .help = "what the model itself brings along to choose entries by (DeepSeek-V3.2, GLM-5, MiniMax M3)",
+             .chooses_in_prompts = true,
+             .ignores_window = true},
     .goes_by_index = true,
-    .chooses_in_prompts = true,
-    .ignores_window = true,
     .n_dense_layers = -1,
     .plan = indexer_plan,
     .size = sizeof(indexer_policy),

@@ -188,9 +188,10 @@ static int infinigen_tables(const ig_policy *base, const ig_unit_table *tables[I
 }
 
 const ig_policy_ops ig_policy_infinigen = {
-    .name = "infinigen",
-    .help = "keep every entry, use those that a 4-bit sketch of the keys says will matter",
-    .sketch = IG_SKETCH_BALANCED,
+    .info = {.name = "infinigen",
+             .help = "keep every entry, use those that a 4-bit sketch of the keys says will matter",
+             .sketch = IG_SKETCH_BALANCED,
+             .takes_mass = true},
     .takes_limit = true,
     .n_whole = IG_CHOICE_WHOLE,
     .plan = infinigen_plan,

@@ -82,8 +82,9 @@ static int oracle_tables(const ig_policy *base, const ig_unit_table *tables[IG_P
 }
 
 const ig_policy_ops ig_policy_oracle = {
-    .name = "oracle",
-    .help = "like infinigen with exact scores: the best that a sketch could do",
+    .info = {.name = "oracle",
+             .help = "like infinigen with exact scores: the best that a sketch could do",
+             .takes_mass = true},
     .takes_limit = true,
     .n_whole = IG_CHOICE_WHOLE,
     .plan = oracle_plan,

@@ -513,13 +513,15 @@ static uint64_t osdi24_bytes(const ig_policy *base, int n) {
 }
 
 const ig_policy_ops ig_policy_infinigen_osdi24 = {
-    .name = "infinigen-osdi24",
-    .help = "the paper's method: per query head, as many entries as score within alpha of the best",
+    .info = {.name = "infinigen-osdi24",
+             .help = "the paper's method: per query head, as many entries as score within alpha of the best",
+             .sketch = IG_SKETCH_SKEW,
+             .ignores_window = true,
+             .takes_alpha = true,
+             .sees_prompts = true},
     .n_dense_layers = 2,
-    .sketch = IG_SKETCH_SKEW,
     .per_query_head = true,
     .takes_limit = true,
-    .ignores_window = true,
     .guess_is_final = true,
     .budget = 0.20,
     .plan = osdi24_plan,

@@ -15,27 +15,32 @@ static const ig_policy_ops *const policies[] = {
     &ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,   &ig_policy_quest,  &ig_policy_h2o,
     &ig_policy_snapkv,    &ig_policy_pyramidkv,        &ig_policy_window, &ig_policy_oracle, &ig_policy_indexer};
 
-const char *ig_cache_policy(size_t i, const char **help) {
-    if (i >= IG_COUNT(policies)) return NULL;
-    if (help) *help = policies[i]->help;
-    return policies[i]->name;
+const ig_policy_info *ig_cache_policy(size_t i) { return i < IG_COUNT(policies) ? &policies[i]->info : NULL; }
+
+static const ig_policy_ops *find(const char *name) {
+    for (size_t i = 0; i < IG_COUNT(policies); i++)
+        if (strcmp(policies[i]->info.name, name) == 0) return policies[i];
+    return NULL;
+}
+
+const ig_policy_info *ig_cache_policy_find(const char *name) {
+    const ig_policy_ops *ops = name ? find(name) : NULL;
+    return ops ? &ops->info : NULL;
 }
 
 ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_error *err) {
-    *out = NULL;
-    if (!o->policy) return ig_fail(err, IG_E_ARG, "KV policy: no name given");
-    for (size_t i = 0; i < IG_COUNT(policies); i++)
-        if (strcmp(policies[i]->name, o->policy) == 0) {
-            *out = policies[i];
-            int own = policies[i]->n_dense_layers;
-            if (o->n_dense_layers < 0) o->n_dense_layers = own < 0 ? 0 : own ? own : IG_POLICY_DENSE_LAYERS;
-            if (policies[i]->goes_by_index) o->n_dense_layers = 0; /* the model says which layers do what */
-            return IG_OK;
-        }
     char names[128] = "";
+    *out = o->policy ? find(o->policy) : NULL;
+    if (*out) {
+        int own = (*out)->n_dense_layers;
+        if (o->n_dense_layers < 0) o->n_dense_layers = own < 0 ? 0 : own ? own : IG_POLICY_DENSE_LAYERS;
+        if ((*out)->goes_by_index) o->n_dense_layers = 0; /* the model says which layers do what */
+        return IG_OK;
+    }
+    if (!o->policy) return ig_fail(err, IG_E_ARG, "KV policy: no name given");
     for (size_t i = 0; i < IG_COUNT(policies); i++) {
         strncat(names, i ? ", " : "", sizeof names - strlen(names) - 1);
-        strncat(names, policies[i]->name, sizeof names - strlen(names) - 1);
+        strncat(names, policies[i]->info.name, sizeof names - strlen(names) - 1);
     }
     return ig_fail(err, IG_E_ARG, "KV policy '%s' is unknown; there are: %s", o->policy, names);
 }
@@ -62,7 +67,8 @@ ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char 
     uint64_t sparse = 0; /* which layers are: of others there is nothing in the table */
     for (int l = 0; l < p->shape.n_layers; l++)
         if (!ig_policy_is_dense(p, l)) sparse = XXH3_64bits_withSeed(&l, sizeof l, sparse);
-    uint64_t facts[] = {XXH3_64bits(p->ops->name, strlen(p->ops->name)), XXH3_64bits(what, strlen(what)), of, sparse};
+    uint64_t facts[] = {XXH3_64bits(p->ops->info.name, strlen(p->ops->info.name)), XXH3_64bits(what, strlen(what)), of,
+                        sparse};
     ig_table_plan plan = {.what = what,
                           .kind = XXH3_64bits(facts, sizeof facts),
                           .n_heads = ig_policy_heads(&p->shape),
@@ -91,7 +97,7 @@ int ig_policy_sparse_layers(const ig_policy_shape *s, const ig_cache_options *o)
 }
 
 bool ig_policy_is_dense(const ig_policy *p, int layer) {
-    return p->ops->uses_everything || ig_policy_lacks_index(p, layer) ||
+    return p->ops->info.uses_everything || ig_policy_lacks_index(p, layer) ||
            ig_policy_layer_is_dense(&p->shape, &p->options, layer);
 }
 
@@ -140,9 +146,7 @@ bool ig_policy_has_room(const ig_policy *p, int n) { return ig_policy_count(p, n
 /* ---- full ---------------------------------------------------------------- */
 
 const ig_policy_ops ig_policy_full = {
-    .name = "full",
-    .help = "keep and use every entry",
-    .uses_everything = true,
+    .info = {.name = "full", .help = "keep and use every entry", .uses_everything = true},
     .takes_limit = true,
     .size = sizeof(ig_policy),
 };

@@ -84,20 +84,13 @@ typedef struct ig_observation {
  * dropped. A policy makes one list of entries per KV head, for all query heads of its group, or one per query head.
  * Members that say "optional" may be NULL. */
 typedef struct ig_policy_ops {
-    const char *name;
-    const char *help;      /* one line */
-    ig_sketch_kind sketch; /* the sort of ig_policy_shape.sketch it takes; IG_SKETCH_NONE: none */
-    bool per_query_head;   /* a list per query head */
-    bool uses_everything;  /* no layer selects: nothing else is ever called */
-    bool takes_limit;      /* works when slots are used again (ig_memory_options.limit) */
-    bool sums_up;          /* it keeps sums of IG_UNIT_SLOTS consecutive tokens: where a text is cut within such a unit,
-                              those that are left of it come to append() once more */
-    bool ignores_window;   /* n_sinks and n_recent mean nothing to it */
-    bool observes_ends;    /* observe() is for the last n_recent queries of prompts alone */
-    bool goes_by_index;    /* for models that bring along what to choose by alone (ig_policy_shape.index) */
-    /* Each token of a prompt chooses as if it were decoded, but where it takes_all(): what it chooses depends on no
-     * token's choice before. */
-    bool chooses_in_prompts;
+    ig_policy_info info; /* sees_prompts: it has see_queries() or observe() */
+    bool per_query_head; /* a list per query head */
+    bool takes_limit;    /* works when slots are used again (ig_memory_options.limit) */
+    bool sums_up;        /* it keeps sums of IG_UNIT_SLOTS consecutive tokens: where a text is cut within such a unit,
+                            those that are left of it come to append() once more */
+    bool observes_ends;  /* observe() is for the last n_recent queries of prompts alone */
+    bool goes_by_index;  /* for models that bring along what to choose by alone (ig_policy_shape.index) */
     bool meet;           /* a stage begins when the one before has ended for all lists of the layer; then scratch is the
                             thread's, and keeps nothing from stage to stage */
     bool guess_is_final; /* its own ig_cache_options.speculate is "paper" */
@@ -149,7 +142,8 @@ typedef struct ig_policy_ops {
 
     /* ---- choosing a list ---- */
 
-    /* Entries that a list of n has at most; with chooses_in_prompts. */
+    /* Of those that choose in prompts, each token as if it were decoded, but where it takes_all(), whatever was chosen
+     * for those before it: entries that a list of n has at most. */
     int (*most)(const ig_policy *p, int n);
     /* Whether a step over n entries uses all of them, and chooses them without a look at anything: no queries, nothing
      * that append() was told. Optional: never. */
@@ -187,9 +181,6 @@ typedef struct ig_policy_ops {
     void (*move)(ig_policy *p, int layer, int head, int from, int to);
 } ig_policy_ops;
 
-/* Whether it wants more of a prompt than its keys and values. */
-static inline bool ig_policy_sees_more(const ig_policy_ops *ops) { return ops->see_queries || ops->observe; }
-
 /* Whether it wants what is kept of tokens. */
 static inline bool ig_policy_sees_rows(const ig_policy_ops *ops) { return ops->append || ops->append_index; }
 
@@ -219,7 +210,7 @@ void ig_policy_close(ig_policy *p);
 bool ig_policy_is_dense(const ig_policy *p, int layer);
 /* ig_policy_ops.takes_all, dense layers or not. */
 static inline bool ig_policy_takes_all(const ig_policy *p, int n) {
-    return p->ops->uses_everything || (p->ops->takes_all && p->ops->takes_all(p, n));
+    return p->ops->info.uses_everything || (p->ops->takes_all && p->ops->takes_all(p, n));
 }
 /* Whether the policy goes by what the model brings along, and that is nothing for this layer. */
 static inline bool ig_policy_lacks_index(const ig_policy *p, int layer) {

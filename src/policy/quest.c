@@ -153,8 +153,7 @@ static int quest_tables(const ig_policy *p, const ig_unit_table *tables[IG_POLIC
 }
 
 const ig_policy_ops ig_policy_quest = {
-    .name = "quest",
-    .help = "use pages of 16 entries by a bound of their scores (Quest)",
+    .info = {.name = "quest", .help = "use pages of 16 entries by a bound of their scores (Quest)"},
     .n_dense_layers = 2,
     .sums_up = true,
     .plan = quest_plan,

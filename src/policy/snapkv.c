@@ -112,12 +112,12 @@ static void snapkv_move(ig_policy *p, int layer, int head, int from, int to) {
     sums[to] = sums[from];
 }
 
-#define OPS(its_name, its_help)                                                                               \
-    {                                                                                                         \
-        .name = its_name, .help = its_help, .n_dense_layers = -1, .observes_ends = true, .plan = snapkv_plan, \
-        .size = sizeof(snapkv_policy), .open = snapkv_open, .close = snapkv_close, .append = snapkv_append,   \
-        .stages = {{.run = ig_policy_choose_all}}, .observe = snapkv_observe, .limit = snapkv_limit,          \
-        .value = snapkv_value, .move = snapkv_move                                                            \
+#define OPS(its_name, its_help)                                                                         \
+    {                                                                                                   \
+        .info = {.name = its_name, .help = its_help, .sees_prompts = true}, .n_dense_layers = -1,       \
+        .observes_ends = true, .plan = snapkv_plan, .size = sizeof(snapkv_policy), .open = snapkv_open, \
+        .close = snapkv_close, .append = snapkv_append, .stages = {{.run = ig_policy_choose_all}},      \
+        .observe = snapkv_observe, .limit = snapkv_limit, .value = snapkv_value, .move = snapkv_move    \
     }
 
 const ig_policy_ops ig_policy_snapkv =

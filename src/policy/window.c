@@ -17,8 +17,7 @@ static void window_choose(ig_policy *p, ig_choosing *x, int part) {
 }
 
 const ig_policy_ops ig_policy_window = {
-    .name = "window",
-    .help = "use the first entries and the most recent ones (StreamingLLM)",
+    .info = {.name = "window", .help = "use the first entries and the most recent ones (StreamingLLM)"},
     .takes_limit = true,
     .size = sizeof(ig_policy),
     .takes_all = ig_policy_has_room,

@@ -298,12 +298,13 @@ static bool check_absent(ig_exchange *x) {
 /* ---- the KV cache ------------------------------------------------------------------------------- */
 
 static bool read_policy(ig_exchange *x, const json_t *own) {
-    const char *name = NULL, *p;
+    const ig_policy_info *policy;
+    const char *name = NULL;
     if (!ig_field_text(x->call, own, "policy", &name)) return false;
     if (!name) return true;
-    for (size_t i = 0; (p = ig_cache_policy(i, NULL)); i++)
-        if (strcmp(p, name) == 0) {
-            x->cache.policy = p;
+    for (size_t i = 0; (policy = ig_cache_policy(i)); i++)
+        if (strcmp(policy->name, name) == 0) {
+            x->cache.policy = policy->name;
             x->cache.sketch = x->call->server->o->sketches ? x->call->server->o->sketches[i] : NULL;
             x->cache.budget = x->cache.budget_entries = 0;
             return true;

@@ -254,8 +254,8 @@ static json_t *adapters_of(const ig_server *s) {
 /* What depends on the model and the program. */
 static json_t *schemas_of(const ig_server *s) {
     json_t *policies = json_pack("[n]");
-    const char *name;
-    for (size_t i = 0; (name = ig_cache_policy(i, NULL)); i++) json_array_append_new(policies, json_string(name));
+    const ig_policy_info *policy;
+    for (size_t i = 0; (policy = ig_cache_policy(i)); i++) json_array_append_new(policies, json_string(policy->name));
     json_t *error = json_pack("{s:s, s:[s], s:{s:{s:s, s:[s,s], s:{s:{s:s}, s:{s:s}}}}}", "type", "object", "required",
                               "error", "properties", "error", "type", "object", "required", "message", "type",
                               "properties", "message", "type", "string", "type", "type", "string");

@@ -104,8 +104,10 @@ static void texts_and_defaults(void **state) {
     assert_non_null(ig_version());
     assert_int_equal(ig_model_defaults().tokenizer_only, false);
     assert_int_equal(ig_generate_defaults().n_predict, -1);
-    assert_null(ig_cache_policy(SIZE_MAX, NULL));
-    assert_non_null(ig_cache_policy(0, NULL));
+    assert_null(ig_cache_policy(SIZE_MAX));
+    assert_null(ig_cache_policy_find(NULL));
+    assert_null(ig_cache_policy_find("no such"));
+    assert_ptr_equal(ig_cache_policy_find(ig_cache_policy(0)->name), ig_cache_policy(0));
 }
 
 static void contexts(void **state) {

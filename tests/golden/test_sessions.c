@@ -90,8 +90,9 @@ static void an_earlier_prompt_does_not_show(void **state) {
     (void)state;
     fill(first, 3, N_CTX);
     fill(ids, 4, N_CTX);
-    const char *policy;
-    for (size_t i = 0; (policy = ig_cache_policy(i, NULL)); i++) {
+    const ig_policy_info *info;
+    for (size_t i = 0; (info = ig_cache_policy(i)); i++) {
+        const char *policy = info->name;
         if (strcmp(policy, "indexer") == 0) continue; /* the model brings none along */
         ig_session *a = open_policy(policy, 64), *b = open_policy(policy, 64);
         hold(a, first, 120);
@@ -116,8 +117,9 @@ static void an_earlier_text_does_not_show(void **state) {
     (void)state;
     fill(first, 5, N_CTX);
     fill(ids, 6, N_CTX);
-    const char *policy;
-    for (size_t i = 0; (policy = ig_cache_policy(i, NULL)); i++) {
+    const ig_policy_info *info;
+    for (size_t i = 0; (info = ig_cache_policy(i)); i++) {
+        const char *policy = info->name;
         if (strcmp(policy, "indexer") == 0) continue; /* the model brings none along */
         ig_session *a = open_policy(policy, 64), *b = open_policy(policy, 64);
         hold(a, first, 120);

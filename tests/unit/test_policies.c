@@ -331,6 +331,25 @@ static void unknown_names_are_refused(void **state) {
     assert_non_null(strstr(err.text, "window"));
 }
 
+/* What a policy says of itself is what its functions do. */
+static void what_they_say_is_so(void **state) {
+    (void)state;
+    const ig_policy_info *info;
+    for (size_t i = 0; (info = ig_cache_policy(i)); i++) {
+        const ig_policy_ops *ops;
+        ig_cache_options o = {.policy = info->name};
+        assert_int_equal(ig_policy_find(&ops, &o, NULL), IG_OK);
+        assert_ptr_equal(info, &ops->info);
+        assert_ptr_equal(info, ig_cache_policy_find(info->name));
+        assert_int_equal(info->sees_prompts, ops->see_queries || ops->observe);
+        assert_int_equal(info->uses_everything, !ops->stages[0].run);
+        assert_int_equal(info->chooses_in_prompts, ops->most != NULL);
+        bool estimates = false;
+        for (const ig_policy_stage *s = ops->stages; s->run; s++) estimates = estimates || s->for_rest;
+        assert_int_equal(info->takes_mass, estimates);
+    }
+}
+
 int main(void) {
 #define POLICY(test, name) \
     { name ": " #test, test, NULL, NULL, name }
@@ -360,6 +379,7 @@ int main(void) {
         cmocka_unit_test(the_oracle_is_exact),
         cmocka_unit_test(the_oracle_keeps_keys_blocks_and_values),
         cmocka_unit_test(unknown_names_are_refused),
+        cmocka_unit_test(what_they_say_is_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
