@@ -483,7 +483,8 @@ static bool make_rules(ig_exchange *x, bool is_loose, char **rules, bool *is_lar
     writer w = {x, x->call->server->tool_format, open_memstream(rules, &n), is_loose, &work};
     bool ok = w.to && put_rules(&w), failed = !w.to || ferror(w.to);
     *is_large = work == 0;
-    if ((w.to && fclose(w.to)) || failed || !*rules) return ig_refuse(x->call, 500, NULL, "out of memory for a grammar");
+    if ((w.to && fclose(w.to)) || failed || !*rules)
+        return ig_refuse(x->call, 500, NULL, "out of memory for a grammar");
     return ok;
 }
 
