@@ -75,19 +75,18 @@ static void norm_task(void *arg, int task, int thread) {
     }
 }
 
-static void cpu_norm(ig_device *dev, float *y, const float *x, const float *w, const float *b, int n_w, bool rms,
-                     float eps, int n_rows, int n) {
+static void cpu_norm(ig_device *dev, float *y, const float *x, const ig_norm *norm, int n_rows) {
     rows_job j = {.d = ig_cpu(dev),
                   .y = y,
                   .x = x,
-                  .w = w,
-                  .b = b,
-                  .n_w = n_w,
-                  .flag = rms,
-                  .eps = eps,
+                  .w = norm->w,
+                  .b = norm->b,
+                  .n_w = norm->n_w ? norm->n_w : 1,
+                  .flag = norm->is_rms,
+                  .eps = norm->eps,
                   .n_rows = n_rows,
-                  .n = n};
-    run_rows(&j, norm_task, (size_t)n_rows * (size_t)n);
+                  .n = norm->n};
+    run_rows(&j, norm_task, (size_t)n_rows * (size_t)norm->n);
 }
 
 static void rope_task(void *arg, int task, int thread) {
@@ -100,13 +99,12 @@ static void rope_task(void *arg, int task, int thread) {
                    j->x + (size_t)r * (size_t)j->n_rot, j->n_rot);
 }
 
-static void cpu_rope(ig_device *dev, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
-                     int head_dim) {
+static void cpu_rope(ig_device *dev, float *x, const ig_rotation *by, int n_rows, int n_heads, int head_dim) {
     rows_job j = {.d = ig_cpu(dev),
                   .y = x,
-                  .x = cs,
-                  .n_rot = n_rot,
-                  .flag = adjacent,
+                  .x = by->cs,
+                  .n_rot = by->n_rot,
+                  .flag = by->is_adjacent,
                   .n_rows = n_rows,
                   .n_heads = n_heads,
                   .n = head_dim};

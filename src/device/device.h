@@ -438,6 +438,21 @@ typedef struct ig_head_product {
  * this. */
 enum { IG_HEAD_COLUMN = 64 };
 
+typedef struct ig_norm {
+    int n;       /* numbers that are normed together */
+    bool is_rms; /* RMS norm, without b; else layer norm */
+    float eps;
+    const float *w, *b; /* [n_w][n], bound, row r has those of r % n_w; or NULL: none */
+    int n_w;            /* 0: 1 */
+} ig_norm;
+
+/* Of the first n_rot numbers of a head, in pairs. */
+typedef struct ig_rotation {
+    const float *cs; /* [n_rows][n_rot] the device's: n_rot/2 cosines and n_rot/2 sines of a row's position */
+    int n_rot;
+    bool is_adjacent; /* pairs are neighbours; else they are half of n_rot apart */
+} ig_rotation;
+
 typedef enum ig_activation {
     IG_SILU_GATED,     /* gate = silu(gate) * up */
     IG_SIGMOID_GATED,  /* gate = sigmoid(gate) * up */
@@ -525,13 +540,10 @@ typedef struct ig_device_ops {
     void (*matmul_heads)(ig_device *d, const ig_head_product *p, int n_rows, bool few);
     /* Whether rows of both kinds have the same bits, and may share a product with m. */
     bool (*few_as_many)(const ig_device *d, const ig_matrix *m);
-    /* y[r] = norm of x[r], rows of n floats. b == NULL and rms: RMS norm, else layer norm. w, b [n_w][n] may be NULL:
-     * row r has those of r % n_w. */
-    void (*norm)(ig_device *d, float *y, const float *x, const float *w, const float *b, int n_w, bool rms, float eps,
-                 int n_rows, int n);
-    /* Rotates heads of x [n_rows][n_heads][head_dim]; cs[r] = n_rot/2 cosines and n_rot/2 sines of row r's position. */
-    void (*rope)(ig_device *d, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
-                 int head_dim);
+    /* y[r] = norm of x[r], rows of norm->n floats. */
+    void (*norm)(ig_device *d, float *y, const float *x, const ig_norm *norm, int n_rows);
+    /* Rotates heads of x [n_rows][n_heads][head_dim]. */
+    void (*rope)(ig_device *d, float *x, const ig_rotation *by, int n_rows, int n_heads, int head_dim);
     /* y += x, n floats. */
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
     /* x *= factor, n floats. */

@@ -13,7 +13,7 @@
 
 enum { IG_MAX_LAYERS = 512, IG_MAX_EXPERTS = 512 };
 
-typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER, IG_NORM_LAYER_UNBIASED } ig_norm;
+typedef enum ig_norm_kind { IG_NORM_RMS, IG_NORM_LAYER, IG_NORM_LAYER_UNBIASED } ig_norm_kind;
 /* Where a layer's norms are. */
 typedef enum ig_norm_order {
     IG_NORMS_BEFORE,   /* of what attention and the feed-forward layer get */
@@ -86,7 +86,7 @@ typedef struct ig_config {
     int fp8_block_rows, fp8_block_cols; /* of a matrix in FP8 that have one scale; 0: no blocks are stated */
     int n_layers_left_out; /* of the file, behind the others: they predict tokens ahead (MTP), and nothing needs them */
     int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */
-    ig_norm norm;
+    ig_norm_kind norm;
     ig_norm_order norm_order;
     ig_head_norm head_norm;
     bool rotates_first;        /* head norms follow RoPE (Hunyuan); else they precede it */

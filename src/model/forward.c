@@ -41,8 +41,8 @@ void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *con
 
 static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, float eps, int first) {
     size_t at = (size_t)first * (size_t)f->c->d_model;
-    f->dev->ops->norm(f->dev, y + at, x + at, w->w, w->b, 1, f->c->norm == IG_NORM_RMS, eps, f->n_rows - first,
-                      f->c->d_model);
+    const ig_norm norm = {.n = f->c->d_model, .is_rms = f->c->norm == IG_NORM_RMS, .eps = eps, .w = w->w, .b = w->b};
+    f->dev->ops->norm(f->dev, y + at, x + at, &norm, f->n_rows - first);
 }
 
 void ig_forward_normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w) {
@@ -65,8 +65,9 @@ static void embed_for_layers(const forward *f) {
     const ig_config *c = f->c;
     float *inputs = f->b->inputs;
     ig_forward_apply(f, inputs, &w->input_in, f->b->h);
-    f->dev->ops->norm(f->dev, inputs, inputs, w->input_norm, NULL, 1, true, c->norm_eps * (float)c->d_model,
-                      f->n_rows * c->n_layers, c->d_layer_input);
+    const ig_norm norm = {
+        .n = c->d_layer_input, .is_rms = true, .eps = c->norm_eps * (float)c->d_model, .w = w->input_norm};
+    f->dev->ops->norm(f->dev, inputs, inputs, &norm, f->n_rows * c->n_layers);
     f->dev->ops->embed(f->dev, inputs, &w->input_table, (float)sqrt(0.5 * c->d_layer_input), f->b->ids, f->n_rows,
                        true);
 }
@@ -97,7 +98,8 @@ static void embed(const forward *f) {
     f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, scale, b->ids, f->n_rows, false);
     if (projected) ig_forward_apply(f, b->h, &w->embed_in, b->x);
     if (f->c->norms_embeddings)
-        f->dev->ops->norm(f->dev, b->h, b->h, NULL, NULL, 1, true, f->c->norm_eps, f->n_rows, f->c->d_model);
+        f->dev->ops->norm(f->dev, b->h, b->h, &(ig_norm){.n = f->c->d_model, .is_rms = true, .eps = f->c->norm_eps},
+                          f->n_rows);
     if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, 1, b->positions, f->n_rows, true);
     if (w->input_in.w) embed_for_layers(f);
 }

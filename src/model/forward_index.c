@@ -9,11 +9,11 @@ static const float mean_eps = 1e-6f;
 
 /* n_heads of each row from `first` on, normed and rotated. */
 static void place(const forward *f, float *x, const ig_norm_weights *norm, int n_heads, int first) {
-    int dim = f->c->index.dim, n = (f->n_rows - first) * n_heads;
-    bool is_rms = !norm->b;
+    int dim = f->c->index.dim;
+    ig_norm how = {
+        .n = dim, .is_rms = !norm->b, .eps = norm->b ? mean_eps : f->c->inner_eps, .w = norm->w, .b = norm->b};
     x += (size_t)first * (size_t)(n_heads * dim);
-    if (norm->w)
-        f->dev->ops->norm(f->dev, x, x, norm->w, norm->b, 1, is_rms, is_rms ? f->c->inner_eps : mean_eps, n, dim);
+    if (norm->w) f->dev->ops->norm(f->dev, x, x, &how, (f->n_rows - first) * n_heads);
     ig_forward_rotate_index(f, x, n_heads, first);
 }
 

@@ -15,7 +15,8 @@ static void copy_parts(const forward *f, float *to, int to_row, const float *fro
 
 static void normalise(const forward *f, float *x, const float *norm, int n, int first) {
     x += (size_t)first * (size_t)n;
-    f->dev->ops->norm(f->dev, x, x, norm, NULL, 1, true, latent_eps, f->n_rows - first, n);
+    f->dev->ops->norm(f->dev, x, x, &(ig_norm){.n = n, .is_rms = true, .eps = latent_eps, .w = norm},
+                      f->n_rows - first);
 }
 
 /* Of heads by themselves, in the kinds of rows that there are, from row `first` on. */

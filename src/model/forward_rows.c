@@ -110,7 +110,8 @@ static void normalise_heads(const forward *f, float *x, int n_heads, const float
     int dim = f->step.heads.head_dim, width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * dim : dim;
     int n = n_rows * (n_heads * dim / width);
     if (c->norms_rotated && c->rope_set[f->layer] == IG_ROPE_LEFT_OUT) return;
-    if (norm || c->are_head_norms_plain) f->dev->ops->norm(f->dev, x, x, norm, NULL, 1, true, c->inner_eps, n, width);
+    if (norm || c->are_head_norms_plain)
+        f->dev->ops->norm(f->dev, x, x, &(ig_norm){.n = width, .is_rms = true, .eps = c->inner_eps, .w = norm}, n);
 }
 
 void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first) {
@@ -121,15 +122,15 @@ void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries
         set = ig_config_rope_sets(c);
     else if (c->rope == IG_ROPE_NONE || is_left_out)
         return;
-    const float *cs = f->b->cs.dev + rotation_at(f, set, first);
-    f->dev->ops->rope(f->dev, x, cs, ig_config_n_rot(c, set), c->rope == IG_ROPE_ADJACENT, f->n_rows - first, n_heads,
-                      f->step.heads.head_dim);
+    const ig_rotation by = {f->b->cs.dev + rotation_at(f, set, first), ig_config_n_rot(c, set),
+                            c->rope == IG_ROPE_ADJACENT};
+    f->dev->ops->rope(f->dev, x, &by, f->n_rows - first, n_heads, f->step.heads.head_dim);
 }
 
 void ig_forward_rotate_index(const forward *f, float *x, int n_heads, int first) {
     const ig_config *c = f->c;
-    const float *cs = f->b->cs.dev + rotation_at(f, IG_ROPE_MAIN, first);
-    f->dev->ops->rope(f->dev, x, cs, c->n_rot, c->is_index_adjacent, f->n_rows - first, n_heads, c->index.dim);
+    const ig_rotation by = {f->b->cs.dev + rotation_at(f, IG_ROPE_MAIN, first), c->n_rot, c->is_index_adjacent};
+    f->dev->ops->rope(f->dev, x, &by, f->n_rows - first, n_heads, c->index.dim);
 }
 
 /* Heads of the rows from `first` on, normed and rotated as the family does. */
@@ -149,7 +150,7 @@ void ig_forward_place_values(const forward *f, float *v, const float *from) {
     const ig_head_shape *s = &f->step.heads;
     int n = f->n_rows * s->n_kv_heads;
     if (f->c->norms_values)
-        f->dev->ops->norm(f->dev, v, from, NULL, NULL, 1, true, f->c->inner_eps, n, s->head_dim);
+        f->dev->ops->norm(f->dev, v, from, &(ig_norm){.n = s->head_dim, .is_rms = true, .eps = f->c->inner_eps}, n);
     else if (v != from)
         f->dev->ops->copy(f->dev, v, from, (size_t)n * (size_t)s->head_dim * sizeof *v);
 }

@@ -23,9 +23,12 @@ static void norms(void **state) {
             both x = make_both((size_t)(rows * n), 4), w = make_both((size_t)(n_w * n), 2),
                  b = make_both((size_t)(n_w * n), 2), y = make_both((size_t)(rows * n), 1);
             if (kind & 4) x.host[n] = 1e30f, x.host[2 * n] = NAN, put(&x);
-            for (int d = 0; d < DEVICES; d++)
-                devices[d]->ops->norm(devices[d], kind & 4 ? x.on[d] : y.on[d], x.on[d], kind & 2 ? w.on[d] : NULL,
-                                      kind & 2 && !rms ? b.on[d] : NULL, n_w, rms, 1e-5f, rows, n);
+            for (int d = 0; d < DEVICES; d++) {
+                ig_norm norm = {.n = n, .is_rms = rms, .eps = 1e-5f, .n_w = n_w};
+                if (kind & 2) norm.w = w.on[d];
+                if (kind & 2 && !rms) norm.b = b.on[d];
+                devices[d]->ops->norm(devices[d], kind & 4 ? x.on[d] : y.on[d], x.on[d], &norm, rows);
+            }
             expect_near(kind & 4 ? &x : &y, 1e-6, "norm");
             free_both(&x), free_both(&y), free_both(&w), free_both(&b);
         }
@@ -46,16 +49,18 @@ static void run_steps(steps *x, const ig_matrix *w, const ig_matrix *w_down, con
     const ig_device_ops *ops = d->ops;
     ops->add(d, x->h.on[GPU], x->part.on[GPU], STEP_ROWS * WIDE);
     if (!together) finish(GPU);
-    ops->norm(d, x->normed.on[GPU], x->h.on[GPU], norm->on[GPU], NULL, 1, true, 1e-5f, STEP_ROWS, WIDE);
+    ops->norm(d, x->normed.on[GPU], x->h.on[GPU],
+              &(ig_norm){.n = WIDE, .is_rms = true, .eps = 1e-5f, .w = norm->on[GPU]}, STEP_ROWS);
     if (!together) finish(GPU);
     ops->matmul(d, &x->product.on[GPU], &w, 1, x->normed.on[GPU], NULL, STEP_ROWS, true);
     if (!together) finish(GPU);
     ops->activate(d, kind, x->gate.on[GPU], x->up.on[GPU], STEP_ROWS * HIDDEN);
     if (!together) finish(GPU);
     ops->matmul(d, &x->down.on[GPU], &w_down, 1, x->gate.on[GPU], NULL, STEP_ROWS, true);
-    ops->rope(d, x->q.on[GPU], x->cs.on[GPU], HEAD - 8, false, STEP_ROWS, STEP_HEADS, HEAD);
+    const ig_rotation by = {x->cs.on[GPU], HEAD - 8, false};
+    ops->rope(d, x->q.on[GPU], &by, STEP_ROWS, STEP_HEADS, HEAD);
     if (!together) finish(GPU);
-    ops->rope(d, x->k.on[GPU], x->cs.on[GPU], HEAD - 8, false, STEP_ROWS, 1, HEAD);
+    ops->rope(d, x->k.on[GPU], &by, STEP_ROWS, 1, HEAD);
     if (!together) finish(GPU);
     const ig_floats seen[] = {{x->q.on[GPU], x->q.n}, {x->k.on[GPU], x->k.n}, {x->v.on[GPU], x->v.n}};
     ops->peak(d, x->peaks, seen, 3);
@@ -106,7 +111,7 @@ static void rotations(void **state) {
         for (int n_rot = 8; n_rot <= 24; n_rot += 16) {
             both x = make_both(6 * 5 * 24, 2), cs = make_both((size_t)(6 * n_rot), 1);
             for (int d = 0; d < DEVICES; d++)
-                devices[d]->ops->rope(devices[d], x.on[d], cs.on[d], n_rot, adjacent, 6, 5, 24);
+                devices[d]->ops->rope(devices[d], x.on[d], &(ig_rotation){cs.on[d], n_rot, adjacent}, 6, 5, 24);
             expect_near(&x, 1e-6, "rope");
             free_both(&x), free_both(&cs);
         }

@@ -325,18 +325,19 @@ static bool gpu_few_as_many(const ig_device *d, const ig_matrix *m) {
     return false;
 }
 
-static void gpu_norm(ig_device *d, float *y, const float *x, const float *w, const float *b, int n_w, bool rms,
-                     float eps, int n_rows, int n) {
+static void gpu_norm(ig_device *d, float *y, const float *x, const ig_norm *norm, int n_rows) {
     gpu *g = enter(d);
-    const float *weights = w ? find(g, w) : NULL, *biases = b ? find(g, b) : NULL;
-    ig_cuda_norm(g->work, y, (float *)(uintptr_t)x, weights, biases, n_w, rms, eps, n_rows, n);
+    ig_norm own = *norm;
+    if (own.w) own.w = find(g, own.w);
+    if (own.b) own.b = find(g, own.b);
+    if (!own.n_w) own.n_w = 1;
+    ig_cuda_norm(g->work, y, (float *)(uintptr_t)x, &own, n_rows);
     leave(g);
 }
 
-static void gpu_rope(ig_device *d, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
-                     int head_dim) {
+static void gpu_rope(ig_device *d, float *x, const ig_rotation *by, int n_rows, int n_heads, int head_dim) {
     gpu *g = enter(d);
-    ig_cuda_rope(g->work, x, cs, n_rot, adjacent, n_rows, n_heads, head_dim);
+    ig_cuda_rope(g->work, x, by, n_rows, n_heads, head_dim);
     leave(g);
 }
 

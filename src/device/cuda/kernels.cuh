@@ -50,10 +50,8 @@ void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, cons
 
 /* ---- vector.cu: as the operations of device.h; a norm may add to x what the addition before it was to ---- */
 
-void ig_cuda_norm(ig_queue q, float *y, float *x, const float *w, const float *b, int n_w, bool rms, float eps,
-                  int n_rows, int n);
-void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
-                  int head_dim);
+void ig_cuda_norm(ig_queue q, float *y, float *x, const ig_norm *norm, int n_rows);
+void ig_cuda_rope(ig_queue q, float *x, const ig_rotation *by, int n_rows, int n_heads, int head_dim);
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n);
 /* y[r][0..n) += the sum over k of x[r][k] * share * b[k * stride + i], in the order of k; rows of n_x and of n floats.
  * shares[r * n_shares] is the row's; with 0 nothing is added. */

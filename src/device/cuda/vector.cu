@@ -117,14 +117,15 @@ static void launch_rms_norm(ig_queue q, float *y, float *x, const float *w, int 
 /* What joins the n numbers at x in the last launch, which is taken back; NULL: nothing does. */
 static const float *take_addition(ig_queue q, const float *x, size_t n);
 
-void ig_cuda_norm(ig_queue q, float *y, float *x, const float *w, const float *b, int n_w, bool rms, float eps,
-                  int n_rows, int n) {
-    if (rms) {
+void ig_cuda_norm(ig_queue q, float *y, float *x, const ig_norm *norm, int n_rows) {
+    int n = norm->n;
+    if (norm->is_rms) {
         const float *added = take_addition(q, x, (size_t)n_rows * (size_t)n);
-        launch_rms_norm(q, y, x, w, n_w, eps, n_rows, n, added, ig_act_codes{NULL, 0});
+        launch_rms_norm(q, y, x, norm->w, norm->n_w, norm->eps, n_rows, n, added, ig_act_codes{NULL, 0});
     } else {
         dim3 grid((unsigned)n_rows), block((unsigned)norm_threads(n));
-        ig_launch(layer_norm, grid, block, norm_shared(n), q, y, (const float *)x, w, b, eps, n, n_w);
+        ig_launch(layer_norm, grid, block, norm_shared(n), q, y, (const float *)x, norm->w, norm->b, norm->eps, n,
+                  norm->n_w);
     }
 }
 
@@ -174,22 +175,21 @@ static __global__ void rotate(rotation r) {
         rotate_pair(&r, 1, (int)blockIdx.x, j - of_first);
 }
 
-void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
-                  int head_dim) {
+void ig_cuda_rope(ig_queue q, float *x, const ig_rotation *by, int n_rows, int n_heads, int head_dim) {
     rotation r = {};
     const ig_command *last = ig_queue_last(q, IG_KERNEL(rotate));
     r.x[0] = x, r.n_heads[0] = n_heads;
-    r.cs = cs, r.n_rows = n_rows, r.n_rot = n_rot, r.head_dim = head_dim, r.adjacent = adjacent;
+    r.cs = by->cs, r.n_rows = n_rows, r.n_rot = by->n_rot, r.head_dim = head_dim, r.adjacent = by->is_adjacent;
     if (last) {
         rotation before = ig_command_value<rotation>(last, 0);
-        if (before.cs == cs && before.n_rows == n_rows && before.n_rot == n_rot && before.head_dim == head_dim &&
-            before.adjacent == adjacent && !before.x[1] && before.x[0] != x) {
+        if (before.cs == r.cs && before.n_rows == n_rows && before.n_rot == r.n_rot && before.head_dim == head_dim &&
+            before.adjacent == r.adjacent && !before.x[1] && before.x[0] != x) {
             r.x[0] = before.x[0], r.n_heads[0] = before.n_heads[0];
             r.x[1] = x, r.n_heads[1] = n_heads;
             ig_queue_drop_last(q);
         }
     }
-    int pairs = (r.n_heads[0] + r.n_heads[1]) * n_rot / 2;
+    int pairs = (r.n_heads[0] + r.n_heads[1]) * r.n_rot / 2;
     dim3 grid((unsigned)n_rows, (unsigned)((pairs + THREADS - 1) / THREADS));
     ig_launch(rotate, grid, dim3(THREADS), 0, q, r);
 }
