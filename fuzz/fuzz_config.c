@@ -13,10 +13,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 static void check(const ig_config *c) {
     bool is_right = c->n_layers >= 1 && c->n_layers <= IG_MAX_LAYERS && c->head_dim >= 1 && c->head_dim <= IG_KV_DIMS &&
                     c->n_heads >= 1 && c->n_kv_heads >= 1 && c->n_heads % c->n_kv_heads == 0 && c->d_model >= 1 &&
-                    c->d_ff >= 1 && c->d_embed >= 1 && c->n_vocab >= 1 && c->n_ctx_train >= 1 && c->norm_eps > 0 &&
-                    c->rope_linear > 0 && c->attn_scale > 0;
-    if (c->rope != IG_ROPE_NONE)
-        is_right = is_right && c->n_rot >= 2 && c->n_rot % 2 == 0 && c->n_rot <= c->head_dim && isfinite(c->rope_theta);
+                    c->d_ff >= 1 && c->d_embed >= 1 && c->n_vocab >= 1 && c->n_ctx_train >= 1 && c->norms.eps > 0 &&
+                    c->rope.linear > 0 && c->attn_scale > 0;
+    if (c->rope.kind != IG_ROPE_NONE)
+        is_right =
+            is_right && c->rope.n >= 2 && c->rope.n % 2 == 0 && c->rope.n <= c->head_dim && isfinite(c->rope.theta);
     for (int l = 0; l < c->n_layers; l++) is_right = is_right && c->window[l] >= 0;
     if (!is_right) abort();
 }

@@ -26,7 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     ig_safetensors *s;
     ig_error err = {0};
     if (!device && ig_device_open_cpu(&device, IG_CPU_SCALAR, 1, &err)) abort();
-    const ig_config config = {.zero_offset = 1, .expert_order = IG_EXPERTS_BY_MIXED_COLUMNS, .d_model = 4, .d_ff = 2};
+    const ig_config config = {
+        .file.zero_offset = 1, .file.expert_order = IG_EXPERTS_BY_MIXED_COLUMNS, .d_model = 4, .d_ff = 2};
     uint8_t *copy = malloc(n_bytes + 1); /* what is unpacked leaves memory */
     if (!copy) return 0;
     memcpy(copy, data, n_bytes);

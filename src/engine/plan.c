@@ -286,7 +286,7 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
                                   .index_layer = c->index_layer,
                                   .kernels = ig_kernels_get(m->ctx->level),
                                   .device = m->ctx->device};
-    if (c->rope == IG_ROPE_NONE && !c->latent.kv_rank && !m->weights.layers[0].q_norm)
+    if (c->rope.kind == IG_ROPE_NONE && !c->latent.kv_rank && !m->weights.layers[0].q_norm)
         p->policy.n_query_in = c->d_model;
 }
 

@@ -132,7 +132,7 @@ static ig_status open_file(ig_adapter_file *f, const ig_config *c, bool is_gguf,
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: is no directory as PEFT writes, which adapters of a Hugging Face directory are", f->path);
     f->is_translated = is_directory && is_gguf;
-    f->split_heads = f->is_translated && c->is_paired ? c->head_dim : 0;
+    f->split_heads = f->is_translated && c->rope.is_paired ? c->head_dim : 0;
     ig_status status = is_directory ? open_directory(f, err) : open_gguf(f, c, err);
     if (status) return status;
     size_t n = ig_tensors_count(f->g, f->st);

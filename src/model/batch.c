@@ -30,11 +30,11 @@ static void lay_out_mixed(ig_batch *b, const ig_config *c, size_t rows) {
 /* Latents of queries and of rows, and heads: their queries, then their values. */
 static void lay_out_latents(ig_batch *b, const ig_config *c, size_t rows) {
     const ig_latent_shape *s = &c->latent;
-    size_t each = (size_t)ig_max_int(s->key_dim + c->n_rot, s->value_dim) * sizeof(float);
+    size_t each = (size_t)ig_max_int(s->key_dim + c->rope.n, s->value_dim) * sizeof(float);
     if (!s->kv_rank) return;
     b->q_latent = ig_space_device(&b->space, rows * (size_t)s->q_rank * sizeof(float));
     b->latent = ig_space_device(&b->space, rows * (size_t)s->kv_rank * sizeof(float));
-    b->rotating = ig_space_device(&b->space, rows * (size_t)c->n_rot * sizeof(float));
+    b->rotating = ig_space_device(&b->space, rows * (size_t)c->rope.n * sizeof(float));
     b->heads = ig_space_device(&b->space, rows * (size_t)c->n_heads * each);
 }
 
@@ -91,7 +91,7 @@ static ig_device_need device_need(const ig_config *c, const ig_step_need *need) 
                             ig_max_int(ig_max_int(c->d_model, c->d_embed), c->d_layer_input));
     int of_head = ig_max_int(ig_max_int(latent->key_dim, latent->kv_rank), latent->value_dim);
     of_head = (int)ig_round_up((size_t)of_head + 8, IG_HEAD_COLUMN);
-    widest = ig_max_int(ig_max_int(widest, c->d_expert), ig_max_int(latent->q_rank, c->n_heads * of_head));
+    widest = ig_max_int(ig_max_int(widest, c->experts.width), ig_max_int(latent->q_rank, c->n_heads * of_head));
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_rank = c->low_rank,

@@ -10,8 +10,8 @@
 
 /* What YaRN's published rule derives: the gain, and the context that the frequencies are stretched to. */
 static void derive_yarn(ig_config *c) {
-    double n_ctx = c->rope_factor * c->rope_original_ctx;
-    if (c->rope_gain == 0) c->rope_gain = 1 + 0.1 * log(c->rope_factor);
+    double n_ctx = c->rope.factor * c->rope.original_ctx;
+    if (c->rope.gain == 0) c->rope.gain = 1 + 0.1 * log(c->rope.factor);
     if (n_ctx > c->n_ctx_train) c->n_ctx_train = n_ctx < IG_MAX_CTX ? (int)n_ctx : IG_MAX_CTX;
 }
 
@@ -30,7 +30,7 @@ static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_erro
                            names->path, names->d_model, names->n_heads, c->head_dim, IG_KV_DIMS);
     }
     if (c->attn_scale == 0) c->attn_scale = 1 / sqrt((double)c->head_dim);
-    if (c->growth_length == 0) c->growth_length = c->rope_original_ctx;
+    if (c->rope.growth_length == 0) c->rope.growth_length = c->rope.original_ctx;
     return IG_OK;
 }
 
@@ -40,12 +40,12 @@ static void derive_scales(ig_config *c) {
     if (c->embed_scale == 0) c->embed_scale = 1;
     if (c->residual_scale == 0) c->residual_scale = 1;
     if (c->logit_scale == 0) c->logit_scale = 1;
-    if (c->expert_scale == 0) c->expert_scale = 1;
-    if (c->shared_scale == 0) c->shared_scale = 1;
+    if (c->experts.scale == 0) c->experts.scale = 1;
+    if (c->experts.shared_scale == 0) c->experts.shared_scale = 1;
     c->embed_scale /= c->residual_scale;
-    c->inner_eps = c->norm_eps;
-    c->norm_eps = (float)((double)c->norm_eps / (c->residual_scale * c->residual_scale));
-    if (c->after_eps == 0) c->after_eps = c->norm_eps;
+    c->norms.inner_eps = c->norms.eps;
+    c->norms.eps = (float)((double)c->norms.eps / (c->residual_scale * c->residual_scale));
+    if (c->norms.after_eps == 0) c->norms.after_eps = c->norms.eps;
 }
 
 static ig_status check_recurrence(ig_config *c, const ig_config_names *names, ig_error *err) {
@@ -99,7 +99,7 @@ static ig_status number_layers(ig_config *c, const ig_config_names *names, ig_er
 static ig_status check_local_heads(const ig_config *c, const ig_config_names *names, ig_error *err) {
     int n = c->local_kv_heads, d = c->local_head_dim;
     if (!n) return IG_OK;
-    if (c->n_recurrent || c->is_qkv_fused || c->is_gate_in_q || c->head_norm == IG_HEAD_NORM_ALL)
+    if (c->n_recurrent || c->file.is_qkv_fused || c->is_gate_in_q || c->norms.of_heads == IG_HEAD_NORM_ALL)
         return ig_fail(
             err, IG_E_UNSUPPORTED,
             "%s: layers with a window have other heads than the others, which is not supported where layers are "
@@ -115,28 +115,28 @@ static ig_status check_local_heads(const ig_config *c, const ig_config_names *na
 
 /* Of experts, and of those that are chosen from the best groups. */
 static ig_status check_experts(const ig_config *c, const ig_config_names *names, ig_error *err) {
-    if (c->n_experts && ig_config_expert_layers(c) == 0)
-        return ig_fail(err, IG_E_FORMAT, "%s: there are %d experts, and no layer has any", names->path, c->n_experts);
-    if (c->n_expert_groups < 2) return IG_OK;
-    if (c->n_experts % c->n_expert_groups || c->n_groups_used < 1 ||
-        c->n_experts_used > c->n_experts / c->n_expert_groups * c->n_groups_used)
+    if (c->experts.n && ig_config_expert_layers(c) == 0)
+        return ig_fail(err, IG_E_FORMAT, "%s: there are %d experts, and no layer has any", names->path, c->experts.n);
+    if (c->experts.n_groups < 2) return IG_OK;
+    if (c->experts.n % c->experts.n_groups || c->experts.n_groups_used < 1 ||
+        c->experts.n_used > c->experts.n / c->experts.n_groups * c->experts.n_groups_used)
         return ig_fail(err, IG_E_FORMAT, "%s: %d of %d experts cannot be chosen from %d of %d groups", names->path,
-                       c->n_experts_used, c->n_experts, c->n_groups_used, c->n_expert_groups);
+                       c->experts.n_used, c->experts.n, c->experts.n_groups_used, c->experts.n_groups);
     return IG_OK;
 }
 
 /* Of heads that make keys and values of a latent. */
 static ig_status check_latent(const ig_config *c, const ig_config_names *names, ig_error *err) {
     const ig_latent_shape *s = &c->latent;
-    if (s->kv_rank % 16 || s->value_dim % 16 || s->key_dim % 8 || c->n_rot % 8)
+    if (s->kv_rank % 16 || s->value_dim % 16 || s->key_dim % 8 || c->rope.n % 8)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: latents of %d with values of %d, keys of %d and %d that rotate: the first two must be "
                        "multiples of 16, the others of 8",
-                       names->path, s->kv_rank, s->value_dim, s->key_dim, c->n_rot);
+                       names->path, s->kv_rank, s->value_dim, s->key_dim, c->rope.n);
     if (c->head_dim > IG_KV_DIMS)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: a latent of %d with %d that rotate: %d together, at most %d are supported", names->path,
-                       s->kv_rank, c->n_rot, c->head_dim, IG_KV_DIMS);
+                       s->kv_rank, c->rope.n, c->head_dim, IG_KV_DIMS);
     return IG_OK;
 }
 
@@ -151,16 +151,16 @@ static ig_status check_index(const ig_config *c, const ig_config_names *names, i
                        "%s: an indexer of %d heads of %d dimensions that chooses blocks for %d KV heads: need as many "
                        "heads, and a multiple of 16 dimensions for each",
                        names->path, s->n_heads, s->dim, c->n_kv_heads);
-    if (s->dim % 8 || s->dim < c->n_rot)
+    if (s->dim % 8 || s->dim < c->rope.n)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: an indexer of %d dimensions, of which %d rotate: need a multiple of 8, no less than these",
-                       names->path, s->dim, c->n_rot);
+                       names->path, s->dim, c->rope.n);
     return IG_OK;
 }
 
 int ig_config_expert_layers(const ig_config *c) {
     int n = 0;
-    for (int l = 0; l < c->n_layers; l++) n += c->n_experts && !c->has_no_ffn[l] && !ig_config_is_plain(c, l);
+    for (int l = 0; l < c->n_layers; l++) n += c->experts.n && !c->has_no_ffn[l] && !ig_config_is_plain(c, l);
     return n;
 }
 
@@ -172,8 +172,8 @@ int ig_config_first_expert_layer(const ig_config *c) {
 
 bool ig_config_join_parts(ig_config *c, const ig_part *parts, int n) {
     c->n_layers = 0;
-    c->n_parts = n;
-    c->has_numbered_parts = true;
+    c->file.n_parts = n;
+    c->file.has_numbered_parts = true;
     for (int i = 0; i < n; i++) {
         bool follows = i > 0 && parts[i - 1] != IG_PART_FFN;
         int l = c->n_layers;
@@ -182,7 +182,7 @@ bool ig_config_join_parts(ig_config *c, const ig_part *parts, int n) {
             c->has_no_ffn[l - 1] = false;
             continue;
         }
-        c->first_part[l] = (uint16_t)i;
+        c->file.first_part[l] = (uint16_t)i;
         c->has_no_ffn[l] = true;
         c->is_recurrent[l] = parts[i] == IG_PART_RECURRENCE;
         c->n_layers++;
@@ -191,9 +191,9 @@ bool ig_config_join_parts(ig_config *c, const ig_part *parts, int n) {
 }
 
 ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err) {
-    if (c->rope_blend == IG_BLEND_YARN) derive_yarn(c);
-    if (c->rope_gain == 0) c->rope_gain = 1;
-    if (!c->has_numbered_parts && memchr(c->has_no_ffn, true, sizeof c->has_no_ffn))
+    if (c->rope.blend == IG_BLEND_YARN) derive_yarn(c);
+    if (c->rope.gain == 0) c->rope.gain = 1;
+    if (!c->file.has_numbered_parts && memchr(c->has_no_ffn, true, sizeof c->has_no_ffn))
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: feed-forward layers of width 0 are not supported", names->path);
     ig_status s = check_heads(c, names, err);
     if (!s) s = check_recurrence(c, names, err);
@@ -204,28 +204,28 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (!s && c->index.dim) s = check_index(c, names, err);
     if (s) return s;
     if (!c->d_embed) c->d_embed = c->d_model;
-    if (c->rope_linear == 0) c->rope_linear = 1;
-    if (!(c->norm_eps > 0 && c->norm_eps < 1))
+    if (c->rope.linear == 0) c->rope.linear = 1;
+    if (!(c->norms.eps > 0 && c->norms.eps < 1))
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must lie between 0 and 1", names->path, names->eps,
-                       (double)c->norm_eps);
+                       (double)c->norms.eps);
     derive_scales(c);
-    if (c->rope == IG_ROPE_NONE) return IG_OK;
-    if (!c->n_rot) c->n_rot = c->head_dim;
-    if (c->n_rot % 2 || c->n_rot > c->head_dim)
+    if (c->rope.kind == IG_ROPE_NONE) return IG_OK;
+    if (!c->rope.n) c->rope.n = c->head_dim;
+    if (c->rope.n % 2 || c->rope.n > c->head_dim)
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
-                       names->n_rot, c->n_rot, c->head_dim);
+                       names->n_rot, c->rope.n, c->head_dim);
     int local_dim = c->local_head_dim ? c->local_head_dim : c->head_dim;
-    if (!c->local_n_rot) c->local_n_rot = c->local_head_dim ? local_dim : c->n_rot;
-    if (c->local_n_rot % 2 || c->local_n_rot > local_dim)
+    if (!c->rope.local_n) c->rope.local_n = c->local_head_dim ? local_dim : c->rope.n;
+    if (c->rope.local_n % 2 || c->rope.local_n > local_dim)
         return ig_fail(err, IG_E_FORMAT,
                        "%s: of heads of layers with a window %d numbers rotate, must be even and at most %d",
-                       names->path, c->local_n_rot, local_dim);
+                       names->path, c->rope.local_n, local_dim);
     /* Cosines and sines have the growth in them, also of what stands still behind pairs that turn. */
-    if (c->query_growth > 0 && c->n_rot != c->head_dim && c->rope != IG_ROPE_ADJACENT)
+    if (c->rope.query_growth > 0 && c->rope.n != c->head_dim && c->rope.kind != IG_ROPE_ADJACENT)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is %d, must be the head dimension %d where queries grow",
-                       names->path, names->n_rot, c->n_rot, c->head_dim);
-    if (!(c->rope_theta > 1 && c->rope_theta <= IG_MAX_THETA))
+                       names->path, names->n_rot, c->rope.n, c->head_dim);
+    if (!(c->rope.theta > 1 && c->rope.theta <= IG_MAX_THETA))
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be above 1 and at most %g", names->path, names->theta,
-                       c->rope_theta, IG_MAX_THETA);
+                       c->rope.theta, IG_MAX_THETA);
     return IG_OK;
 }

@@ -44,7 +44,7 @@ typedef enum ig_expert_order {
 } ig_expert_order;
 /* Which numbers of a head turn together: i and i + n/2 (HALF; GPT-NeoX, Llama of Hugging Face), 2i and 2i + 1
  * (ADJACENT; GPT-J). IG_ROPE_PAIRED is of GGUF files alone (is_paired). */
-typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT, IG_ROPE_PAIRED } ig_rope;
+typedef enum ig_rope_kind { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT, IG_ROPE_PAIRED } ig_rope_kind;
 /* Which frequencies a layer rotates by. */
 typedef enum ig_rope_set {
     IG_ROPE_MAIN,
@@ -73,60 +73,105 @@ typedef struct ig_multipliers {
     double state_part[5];          /* of z, values, keys, queries and decays as well */
 } ig_multipliers;
 
+/* Where norms are in a layer and of what they are. */
+typedef struct ig_norms {
+    ig_norm_kind kind;
+    ig_norm_order order;
+    float eps;           /* of the state's norms */
+    float inner_eps;     /* of norms within a layer's parts, as stated */
+    float after_eps;     /* of norms of what parts give; eps unless stated */
+    float offset;        /* added to the weights of all norms as stored (Gemma); else 0 */
+    bool has_final;      /* a norm precedes the output matrix */
+    bool is_final_whole; /* offset is not added to those of the final norm (Muse Glimmer) */
+    ig_head_norm of_heads;
+    bool follow_rope;        /* those of heads follow RoPE (Hunyuan); else they precede it */
+    bool are_of_rotated;     /* heads are normed in layers that rotate alone (Llama 4) */
+    bool of_heads_are_plain; /* those of heads have no weights */
+    bool of_values;          /* RMS norms of each head's values, without weights */
+    bool of_embeddings;      /* RMS norms of tokens' embeddings, without weights */
+} ig_norms;
+
+/* Feed-forward layers of width d_ff of which a router chooses some for each token. */
+typedef struct ig_experts {
+    int n, n_used; /* 0: there is one layer, for all */
+    int step;      /* only each step-th layer has some (interleave step); 0: all */
+    int width;     /* experts read and give vectors of this width, made of the state and made one again
+                      (Nemotron 3 Super); 0: d_model, they are the state's */
+    int n_groups;  /* experts are of the best n_groups_used groups alone; 0 or 1: of all */
+    int n_groups_used;
+    ig_routing routing;
+    bool is_share_of_all;   /* shares do not add up to 1, as those of all experts do */
+    bool are_inputs_shared; /* shares multiply what experts read, not what they give (Llama 4) */
+    double scale;           /* of all shares (routed_scaling_factor); 1: nothing */
+    int d_shared;           /* width of the shared expert, which all tokens go through; 0: there is none */
+    bool is_shared_gated;   /* what it gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
+    bool is_shared_beside;  /* the shared expert, the experts and the router have norms of their own: each reads the
+                               state (Gemma 4) */
+    double shared_scale;    /* of what the shared expert gives; 1: nothing */
+} ig_experts;
+
+/* How queries and keys are rotated by their positions, and how queries grow with theirs. */
+typedef struct ig_rope {
+    ig_rope_kind kind;
+    bool is_paired; /* IG_ROPE_ADJACENT, where Hugging Face's files of the family have halves: the converter put rows of
+                       queries and keys side by side */
+    int n;          /* rotated dimensions of a head (partial rotary) */
+    int local_n;    /* by IG_ROPE_LOCAL; of whole heads unless stated, or as many as n where they are alike */
+    double theta;
+    double local_theta;               /* of IG_ROPE_LOCAL; 0: no layer has it */
+    unsigned char set[IG_MAX_LAYERS]; /* ig_rope_set */
+    double linear;                    /* positions are divided by this ("linear" scaling); 1: none */
+    /* Frequencies of fewer turns in original_ctx positions than low_freq are divided by factor, those of more than
+     * high_freq kept: */
+    ig_rope_blend blend;
+    double factor, low_freq, high_freq, original_ctx;
+    bool is_exact; /* of YaRN: the blend does not begin and end at whole numbers of frequencies */
+    /* "longrope": [n / 2] divisors of the frequencies. GGUF files have them as a tensor. */
+    float divisors[IG_KV_DIMS / 2];
+    double gain; /* of rotated queries and keys, of IG_ROPE_MAIN (attention_factor of YaRN, mscale); 1: nothing */
+    /* Attention temperature: rotated queries at position p are multiplied by 1 + this * log(1 + floor(p /
+     * growth_length)) (Ministral 3), or those of layers that do not rotate, as at p + 1 (Llama 4); 0: they are not. */
+    double query_growth, growth_length;
+    bool grows_unrotated;
+} ig_rope;
+
+/* What is the files' alone: how their tensors lie, and what they hold besides. */
+typedef struct ig_file_form {
+    int zero_offset; /* of zeros of weights in whole numbers (ig_weights_unpack()) */
+    ig_expert_order expert_order;
+    bool are_heads_mixed;                /* rows of q, k and v, one matrix, are each head's, one head after the other */
+    bool is_qkv_fused, is_gate_up_fused; /* q, k and v are one matrix (Phi-3), and gate and up are (GLM-4, too) */
+    int fp8_block_rows, fp8_block_cols;  /* of a matrix in FP8 that have one scale; 0: no blocks are stated */
+    int n_layers_left_out; /* behind the others: they predict tokens ahead (MTP), and nothing needs them */
+    /* Files that number the parts of layers one by one (Nemotron-H): a layer begins with part number first_part[l] of
+     * n_parts, and what follows in it is the next one. */
+    bool has_numbered_parts;
+    int n_parts;
+    uint16_t first_part[IG_MAX_LAYERS];
+    bool is_text_part; /* they also hold what sees pictures, which nothing here uses */
+} ig_file_form;
+
 typedef struct ig_config {
     char architecture[64]; /* "llama", "qwen3", ... as the file has it */
     char name[128];
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
     /* Of layers with a window, if they are others; else all 0. */
     int local_heads, local_kv_heads, local_head_dim;
-    ig_pooling pooling;           /* ig_model_info */
-    int zero_offset;              /* of files' zeros of weights in whole numbers (ig_weights_unpack()) */
-    ig_expert_order expert_order; /* likewise */
-    bool are_heads_mixed; /* likewise: rows of q, k and v, one matrix, are each head's, one head after the other */
-    int fp8_block_rows, fp8_block_cols; /* of a matrix in FP8 that have one scale; 0: no blocks are stated */
-    int n_layers_left_out; /* of the file, behind the others: they predict tokens ahead (MTP), and nothing needs them */
-    int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */
-    ig_norm_kind norm;
-    ig_norm_order norm_order;
-    ig_head_norm head_norm;
-    bool rotates_first;        /* head norms follow RoPE (Hunyuan); else they precede it */
-    bool norms_rotated;        /* heads are normed in layers that rotate alone (Llama 4) */
-    float norm_eps;            /* of the state's norms */
-    float inner_eps;           /* of norms within a layer's parts, as stated */
-    float after_eps;           /* of norms of what parts give; norm_eps unless stated */
-    float norm_offset;         /* added to the weights of all norms as stored (Gemma); else 0 */
-    bool is_final_norm_whole;  /* norm_offset is not added to those of the final norm (Muse Glimmer) */
-    bool norms_embeddings;     /* RMS norms of tokens' embeddings, without weights */
-    bool are_head_norms_plain; /* RMS norms of queries and keys have no weights */
+    ig_pooling pooling; /* ig_model_info */
+    ig_file_form file;
+    int d_embed; /* width of the embedding; differs from d_model in OPT-350m (projected) */
+    bool tied;   /* the output matrix is the embedding, as the file states it */
+    ig_norms norms;
     ig_activation activation;
-    bool is_qkv_fused, is_gate_up_fused; /* q, k and v are one matrix (Phi-3), and gate and up are (GLM-4, too) */
-    /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
-    int n_experts, n_experts_used;
+    ig_experts experts;
     int n_plain_layers; /* so many first layers have no experts (first_k_dense_replace), or another width (Gemma 4) */
-    int expert_step;    /* and of the others only each expert_step-th has some (interleave step); 0: all */
     int d_ff_plain;     /* the width of those, and of all layers without experts */
-    /* Layers that have no feed-forward part, and files that number the parts of layers one by one (Nemotron-H): a layer
-     * begins with part number first_part[l] of n_parts, and what follows in it is the next one. */
-    bool has_no_ffn[IG_MAX_LAYERS], has_numbered_parts;
-    int n_parts;
-    uint16_t first_part[IG_MAX_LAYERS];
-    int d_expert;    /* experts read and give vectors of this width, made of the state and made one again (Nemotron 3
-                        Super); 0: d_model, they are the state's */
-    int d_ff_shared; /* width of the shared expert, which all tokens go through; 0: there is none */
-    bool is_shared_gated; /* what it gives is multiplied by the sigmoid of one more product of each token (Qwen3.5) */
-    /* The shared expert, the experts and the router have norms of their own: each reads the state (Gemma 4). */
-    bool is_shared_beside;
-    ig_routing routing;                 /* with experts */
-    int n_expert_groups, n_groups_used; /* experts are of the best groups alone; 0 or 1 group: of all */
-    double expert_scale;                /* of all shares (routed_scaling_factor); 1: nothing */
-    bool are_inputs_shared;             /* shares multiply what experts read, not what they give (Llama 4) */
-    double shared_scale;                /* of what the shared expert gives; 1: nothing */
-    bool has_attn_gate;                 /* sigmoids of one more projection multiply what attention gives (Trinity) */
-    bool is_gate_of_heads;              /* one for each head (LFM3), not one for each number */
-    bool is_gate_softplus;              /* softplus of it does (Laguna) */
-    bool is_gate_in_q;                  /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
-    bool are_keys_values;               /* where there is no window, values are what keys are made of (Gemma 4) */
-    bool norms_values;                  /* RMS norms of each head's values, without weights */
+    bool has_no_ffn[IG_MAX_LAYERS]; /* layers that have no feed-forward part */
+    bool has_attn_gate;             /* sigmoids of one more projection multiply what attention gives (Trinity) */
+    bool is_gate_of_heads;          /* one for each head (LFM3), not one for each number */
+    bool is_gate_softplus;          /* softplus of it does (Laguna) */
+    bool is_gate_in_q;              /* it is in the matrix of queries, behind those of each head (Qwen3.5) */
+    bool are_keys_values;           /* where there is no window, values are what keys are made of (Gemma 4) */
     /* The last layers, which have queries alone, and the keys and values of the last layer before them that has a
      * window, or none, as they do (Gemma 4 E2B). */
     int n_layers_sharing;
@@ -134,32 +179,11 @@ typedef struct ig_config {
     int d_layer_input;     /* of each token every layer gets an embedding of its own of this width; 0: none does */
     bool has_layer_scales; /* a number that multiplies the state behind a layer */
     bool has_sink_scores;  /* each query head has a learned one (ig_attention) */
-    bool is_share_of_all;  /* experts' shares do not add up to 1, as those of all of them do */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
-     * to it as they are: embed_scale and norm_eps are for that. */
+     * to it as they are: embed_scale and norms.eps are for that. */
     double embed_scale, residual_scale, logit_scale;
     double logit_cap; /* logits x become cap * tanh(x / cap) (soft-capping); 0: they do not */
     ig_rope rope;
-    bool is_paired; /* IG_ROPE_ADJACENT, where Hugging Face's files of the family have halves: the converter put rows of
-                       queries and keys side by side */
-    int n_rot;      /* rotated dimensions of a head (partial rotary) */
-    int local_n_rot; /* by IG_ROPE_LOCAL; of whole heads unless stated, or as many as n_rot where they are alike */
-    double rope_theta;
-    double rope_local_theta;               /* of IG_ROPE_LOCAL; 0: no layer has it */
-    unsigned char rope_set[IG_MAX_LAYERS]; /* ig_rope_set */
-    double rope_linear;                    /* positions are divided by this ("linear" scaling); 1: none */
-    /* Frequencies of fewer turns in rope_original_ctx positions than rope_low_freq are divided by rope_factor, those of
-     * more than rope_high_freq kept: */
-    ig_rope_blend rope_blend;
-    double rope_factor, rope_low_freq, rope_high_freq, rope_original_ctx;
-    bool rope_is_exact; /* of YaRN: the blend does not begin and end at whole numbers of frequencies */
-    /* "longrope": [n_rot / 2] divisors of the frequencies. GGUF files have them as a tensor. */
-    float rope_long[IG_KV_DIMS / 2];
-    /* Attention temperature: rotated queries at position p are multiplied by 1 + this * log(1 + floor(p /
-     * growth_length)) (Ministral 3), or those of layers that do not rotate, as at p + 1 (Llama 4); 0: they are not. */
-    double query_growth, growth_length;
-    bool grows_unrotated;
-    double rope_gain; /* of rotated queries and keys, of IG_ROPE_MAIN (attention_factor of YaRN, mscale); 1: nothing */
     int learned_positions;        /* rows of the position embedding; 0: none */
     int position_offset;          /* OPT: 2 */
     int window[IG_MAX_LAYERS];    /* attention of layer l sees this many last positions, itself included; 0: all */
@@ -167,8 +191,8 @@ typedef struct ig_config {
     bool has_chunks;              /* windows are chunks (ig_window) */
     double attn_scale;            /* of scores; 1 / sqrt(head_dim) unless stated */
     double score_cap;             /* scores x become cap * tanh(x / cap) (soft-capping); 0: they do not */
-    ig_latent_shape latent;       /* rows are [n_rot of a key that rotates][kv_rank of the latent] */
-    ig_index_shape index;         /* what entries are chosen by: n_rot numbers of its queries and keys rotate, too, */
+    ig_latent_shape latent;       /* rows are [rope.n of a key that rotates][kv_rank of the latent] */
+    ig_index_shape index;         /* what entries are chosen by: rope.n numbers of its queries and keys rotate, too, */
     bool is_index_adjacent;       /* in pairs side by side (GLM-5); else in halves */
     uint16_t index_layer[IG_MAX_LAYERS]; /* as in ig_layer_heads */
     /* Layers that do not attend but carry a state on (Qwen3.5, Granite 4, LFM2); the others are numbered by themselves
@@ -182,9 +206,6 @@ typedef struct ig_config {
     bool has_multipliers;
     ig_multipliers multipliers;
     int low_rank, n_adapters; /* of adapters (ig_weights), of which the file knows nothing; 0: there are none */
-    bool tied;                /* the output matrix is the embedding, as the file states it */
-    bool final_norm;          /* a norm precedes the output matrix */
-    bool is_text_part;        /* the files also hold what sees pictures, which nothing here uses */
 } ig_config;
 
 /* Layers that have keys and values of their own. */
@@ -200,7 +221,7 @@ static inline ig_recurrence_shape ig_config_short_convolution(const ig_config *c
 
 /* Whether a layer of a model with experts has none, but a feed-forward part for all tokens. */
 static inline bool ig_config_is_plain(const ig_config *c, int layer) {
-    return layer < c->n_plain_layers || (c->expert_step > 1 && (layer + 1) % c->expert_step);
+    return layer < c->n_plain_layers || (c->experts.step > 1 && (layer + 1) % c->experts.step);
 }
 
 /* Layers that have experts, and the first one. */
@@ -238,7 +259,7 @@ static inline int ig_config_mixed(const ig_config *c) {
     return heads > values ? heads : values;
 }
 
-/* [n_rot / 2] radians per position. */
+/* [rope.n / 2] radians per position. */
 typedef double ig_rope_frequencies[IG_KV_DIMS / 2];
 
 /* By which sessions choose unless they are told otherwise. */
@@ -246,34 +267,38 @@ static inline const char *ig_config_policy(const ig_config *c) { return c->index
 
 /* Attention and the feed-forward layer get norms of the state; else the state itself. */
 static inline bool ig_config_norms_first(const ig_config *c) {
-    return c->norm_order != IG_NORMS_OF_SUMS && c->norm_order != IG_NORMS_OF_PARTS;
+    return c->norms.order != IG_NORMS_OF_SUMS && c->norms.order != IG_NORMS_OF_PARTS;
 }
 
 /* Of what an expert reads. */
-static inline int ig_config_expert_width(const ig_config *c) { return c->d_expert ? c->d_expert : c->d_model; }
+static inline int ig_config_expert_width(const ig_config *c) {
+    return c->experts.width ? c->experts.width : c->d_model;
+}
 
 /* And the feed-forward layer gets what attention got. */
 static inline bool ig_config_is_side_by_side(const ig_config *c) {
-    return c->norm_order == IG_NORMS_SHARED || c->norm_order == IG_NORMS_APART;
+    return c->norms.order == IG_NORMS_SHARED || c->norms.order == IG_NORMS_APART;
 }
 
 /* Of the widest feed-forward layer. */
 static inline int ig_config_widest_ff(const ig_config *c) {
     int most = c->d_ff > c->d_ff_plain ? c->d_ff : c->d_ff_plain;
-    return most > c->d_ff_shared ? most : c->d_ff_shared;
+    return most > c->experts.d_shared ? most : c->experts.d_shared;
 }
 
 /* How many sets of frequencies the layers rotate by. */
-static inline int ig_config_rope_sets(const ig_config *c) { return c->rope_local_theta > 0 ? IG_ROPE_SETS : 1; }
+static inline int ig_config_rope_sets(const ig_config *c) { return c->rope.local_theta > 0 ? IG_ROPE_SETS : 1; }
 
 /* Sets of cosines and sines of a row: one of each set of frequencies and, last, one of queries whose growth is in it.
  */
-static inline int ig_config_rotations(const ig_config *c) { return ig_config_rope_sets(c) + (c->query_growth > 0); }
+static inline int ig_config_rotations(const ig_config *c) {
+    return ig_config_rope_sets(c) + (c->rope.query_growth > 0);
+}
 
 /* Numbers of a head that a rotation is of; where queries grow, those of which only some rotate, all. */
 static inline int ig_config_n_rot(const ig_config *c, int rotation) {
     if (rotation == ig_config_rope_sets(c)) return c->head_dim;
-    return rotation == IG_ROPE_LOCAL ? c->local_n_rot : c->n_rot;
+    return rotation == IG_ROPE_LOCAL ? c->rope.local_n : c->rope.n;
 }
 
 /* Of all rotations of a row. */

@@ -48,7 +48,7 @@ typedef struct ig_config_names {
     const char *path, *d_model, *n_heads, *n_kv_heads, *head_dim, *n_rot, *eps, *theta;
 } ig_config_names;
 
-/* Derives what is still 0 (n_kv_heads, head_dim, n_rot, d_embed, rope_linear, rope_gain, attn_scale, scales), then
+/* Derives what is still 0 (n_kv_heads, head_dim, rope.n, d_embed, rope.linear, rope.gain, attn_scale, scales), then
  * checks. */
 ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err);
 

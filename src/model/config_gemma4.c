@@ -15,9 +15,9 @@
 enum { LOCAL_PATTERN = 6 /* every last one of so many layers has no window */ };
 
 static void set_family(ig_config *c) {
-    c->norm_order = IG_NORMS_AROUND;
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->norms_values = true;
+    c->norms.order = IG_NORMS_AROUND;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->norms.of_values = true;
     c->activation = IG_GELU_GATED;
     c->attn_scale = 1;
     c->embed_scale = sqrt((double)c->d_model);
@@ -25,8 +25,8 @@ static void set_family(ig_config *c) {
 
 /* Experts beside a feed-forward layer for all tokens, which is as wide as those of other models. */
 static void set_experts(ig_config *c, int width) {
-    c->is_shared_beside = true;
-    c->d_ff_shared = c->d_ff;
+    c->experts.is_shared_beside = true;
+    c->experts.d_shared = c->d_ff;
     c->d_ff = width;
 }
 
@@ -67,16 +67,16 @@ static bool is_unified(const ig_config *c) { return strcmp(c->architecture, "gem
 static void read_layers(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_local_layers(r, c, LOCAL_PATTERN, is_unified(c) ? 1024 : 512, IG_ROPE_LOCAL, IG_ROPE_MAIN);
     c->window[c->n_layers - 1] = 0;
-    c->rope_set[c->n_layers - 1] = IG_ROPE_MAIN;
+    c->rope.set[c->n_layers - 1] = IG_ROPE_MAIN;
     c->n_layers_sharing = ig_hf_count(r, "num_kv_shared_layers", c->n_layers - 1, 0);
 }
 
 static void read_mixture(ig_hf_reader *r, ig_config *c) {
     if (!ig_hf_bool(r, "enable_moe_block", false)) return;
-    c->n_experts = ig_hf_int(r, r->root, "num_experts", IG_MAX_EXPERTS, IG_HF_ABSENT);
-    c->n_experts_used = ig_hf_int(r, r->root, "top_k_experts", IG_MAX_EXPERTS, IG_HF_ABSENT);
+    c->experts.n = ig_hf_int(r, r->root, "num_experts", IG_MAX_EXPERTS, IG_HF_ABSENT);
+    c->experts.n_used = ig_hf_int(r, r->root, "top_k_experts", IG_MAX_EXPERTS, IG_HF_ABSENT);
     int width = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
-    if (c->n_experts_used > c->n_experts) ig_hf_fail_kind(r, "top_k_experts", "at most 'num_experts'");
+    if (c->experts.n_used > c->experts.n) ig_hf_fail_kind(r, "top_k_experts", "at most 'num_experts'");
     set_experts(c, width);
 }
 
@@ -97,11 +97,11 @@ void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c) {
     c->has_layer_scales = true;
     c->n_kv_heads = 4;
     c->head_dim = 256;
-    c->rope_theta = 1000000;
-    c->rope_local_theta = 10000;
+    c->rope.theta = 1000000;
+    c->rope.local_theta = 10000;
     read_layers(r, c);
     int head_dim = read_global(r, c, "global_head_dim", "head_dim", IG_KV_DIMS, 512);
-    c->n_rot = head_dim;
+    c->rope.n = head_dim;
     ig_hf_read_llama(r, c);
     int local_heads = c->n_kv_heads, local_dim = c->head_dim;
     if (is_alike || ig_hf_get(r->root, "per_layer_config"))
@@ -118,7 +118,7 @@ void ig_hf_read_gemma4(ig_hf_reader *r, ig_config *c) {
         set_wide_layers(c, 2 * c->d_ff);
     }
     if (!is_unified(c)) read_mixture(r, c);
-    if (c->n_experts && c->n_plain_layers) ig_hf_refuse(r, "enable_moe_block", "true where some layers are wider");
+    if (c->experts.n && c->n_plain_layers) ig_hf_refuse(r, "enable_moe_block", "true where some layers are wider");
     const char *act = ig_hf_text(r, r->root, "hidden_activation", gelu);
     if (strcmp(act, gelu) != 0) ig_hf_refuse(r, "hidden_activation", act);
     if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
@@ -171,7 +171,7 @@ void ig_gguf_read_gemma4(ig_section *r, ig_config *c) {
     read_widths(r, c);
     if (ig_gguf_tensor(r->g, "blk.0.ffn_gate_inp.weight"))
         ig_section_read_experts(r, c); /* keys may be left of others */
-    if (c->n_experts && c->n_plain_layers && !r->status)
+    if (c->experts.n && c->n_plain_layers && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: experts, and layers that are wider than others", r->path);
-    if (c->n_experts) set_experts(c, ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1));
+    if (c->experts.n) set_experts(c, ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1));
 }

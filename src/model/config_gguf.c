@@ -121,24 +121,24 @@ static int read_vocab(ig_section *r) {
 
 /* The gain follows from the factor: files that state another hold keys that are not understood. */
 static void read_yarn(ig_section *r, ig_config *c, double factor) {
-    c->rope_blend = IG_BLEND_YARN;
-    c->rope_factor = factor;
-    c->rope_low_freq = ig_section_number(r, "rope.scaling.yarn_beta_slow", 1);
-    c->rope_high_freq = ig_section_number(r, "rope.scaling.yarn_beta_fast", 32);
-    c->rope_original_ctx = ig_section_int(r, "rope.scaling.original_context_length", IG_MAX_CTX, c->n_ctx_train);
+    c->rope.blend = IG_BLEND_YARN;
+    c->rope.factor = factor;
+    c->rope.low_freq = ig_section_number(r, "rope.scaling.yarn_beta_slow", 1);
+    c->rope.high_freq = ig_section_number(r, "rope.scaling.yarn_beta_fast", 32);
+    c->rope.original_ctx = ig_section_int(r, "rope.scaling.original_context_length", IG_MAX_CTX, c->n_ctx_train);
     if (r->status) return;
     if (!(factor >= 1 && factor <= 1e6))
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be 1 to 1e6", r->path,
                             r->architecture, factor);
-    else if (!(c->rope_low_freq > 0 && c->rope_high_freq > c->rope_low_freq && c->rope_high_freq <= 1e6))
+    else if (!(c->rope.low_freq > 0 && c->rope.high_freq > c->rope.low_freq && c->rope.high_freq <= 1e6))
         r->status = ig_fail(r->err, IG_E_FORMAT,
                             "%s: keys '%s.rope.scaling.yarn_beta_slow' and 'yarn_beta_fast' are %g and %g, must be "
                             "above 0, the second above the first",
-                            r->path, r->architecture, c->rope_low_freq, c->rope_high_freq);
+                            r->path, r->architecture, c->rope.low_freq, c->rope.high_freq);
 }
 
 static void read_linear(ig_section *r, ig_config *c, double factor) {
-    c->rope_linear = factor;
+    c->rope.linear = factor;
     if (!(factor >= 1e-6 && factor <= 1e6))
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be 1e-6 to 1e6", r->path,
                             r->architecture, factor);
@@ -155,7 +155,7 @@ static void read_scaling(ig_section *r, ig_config *c) {
     else if (ig_text_is(type, "yarn"))
         read_yarn(r, c, factor);
     else if (ig_text_is(type, "longrope") && ig_gguf_tensor(r->g, "rope_factors_long.weight"))
-        c->rope_blend = IG_BLEND_LONGROPE;
+        c->rope.blend = IG_BLEND_LONGROPE;
     else
         r->status =
             ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is '%.*s', only 'none', 'linear' and 'yarn' are supported",
@@ -219,9 +219,9 @@ static void read_sizes(ig_section *r, const ig_gguf_family *f, ig_config *c) {
     c->head_dim = ig_section_int(r, "attention.key_length", IG_KV_DIMS, 0);
     int value_dim =
         is_own(f, "attention.value_length") ? 0 : ig_section_int(r, "attention.value_length", IG_KV_DIMS, 0);
-    c->n_rot = ig_section_int(r, "rope.dimension_count", IG_KV_DIMS, 0);
-    c->rope_theta = ig_section_number(r, "rope.freq_base", 10000);
-    c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_rms_epsilon", 0); /* absent: refused as 0 later */
+    c->rope.n = ig_section_int(r, "rope.dimension_count", IG_KV_DIMS, 0);
+    c->rope.theta = ig_section_number(r, "rope.freq_base", 10000);
+    c->norms.eps = (float)ig_section_number(r, "attention.layer_norm_rms_epsilon", 0); /* absent: refused as 0 later */
     c->n_vocab = read_vocab(r);
     if (r->status) return;
     int key_dim = c->head_dim ? c->head_dim : c->d_model / c->n_heads;
@@ -248,13 +248,13 @@ ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err) {
     r.architecture = f->name;
     snprintf(out->architecture, sizeof out->architecture, "%s", f->name);
     read_name(&r, out);
-    out->is_paired = f->rope == IG_ROPE_PAIRED;
-    out->rope = out->is_paired ? IG_ROPE_ADJACENT : f->rope;
-    out->norm = IG_NORM_RMS;
+    out->rope.is_paired = f->rope == IG_ROPE_PAIRED;
+    out->rope.kind = out->rope.is_paired ? IG_ROPE_ADJACENT : f->rope;
+    out->norms.kind = IG_NORM_RMS;
     out->activation = IG_SILU_GATED;
-    out->final_norm = true;
+    out->norms.has_final = true;
     out->tied = !ig_gguf_tensor(g, "output.weight");
-    out->is_qkv_fused = ig_gguf_tensor(g, "blk.0.attn_qkv.weight") != NULL;
+    out->file.is_qkv_fused = ig_gguf_tensor(g, "blk.0.attn_qkv.weight") != NULL;
     check_keys(&r, f);
     read_sizes(&r, f, out);
     read_scaling(&r, out);

@@ -12,11 +12,11 @@
 void ig_section_read_experts(ig_section *r, ig_config *c) {
     int n = ig_section_count(r, "expert_count", IG_MAX_EXPERTS);
     if (!n || r->status) return;
-    c->n_experts = n;
-    c->n_experts_used = ig_section_int(r, "expert_used_count", IG_MAX_EXPERTS, -1);
-    if (c->n_experts_used > c->n_experts && !r->status)
+    c->experts.n = n;
+    c->experts.n_used = ig_section_int(r, "expert_used_count", IG_MAX_EXPERTS, -1);
+    if (c->experts.n_used > c->experts.n && !r->status)
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %d, must be at most 'expert_count' (%d)", r->path,
-                            ig_section_name(r, "expert_used_count").text, c->n_experts_used, c->n_experts);
+                            ig_section_name(r, "expert_used_count").text, c->experts.n_used, c->experts.n);
 }
 
 /* How many of the first layers have no experts. */
@@ -27,8 +27,8 @@ static int read_n_plain(ig_section *r, const ig_config *c) {
 void ig_gguf_read_ernie4_5_moe(ig_section *r, ig_config *c) {
     ig_config_set_plain_layers(c, read_n_plain(r, c));
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
-    c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
-    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    c->experts.d_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
+    c->experts.routing = IG_ROUTING_SOFTMAX_FIRST;
     ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
     ig_section_read_experts(r, c);
     ig_gguf_read_no_window(r, c);
@@ -42,7 +42,7 @@ void ig_gguf_read_gpt_oss(ig_section *r, ig_config *c) {
     ig_gguf_read_windows(r, c, 2, IG_ROPE_MAIN, IG_ROPE_MAIN);
     c->activation = IG_SWIGLU_OAI;
     c->has_sink_scores = true;
-    c->rope_is_exact = true;
+    c->rope.is_exact = true;
     ig_section_read_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
@@ -53,57 +53,57 @@ void ig_gguf_read_llama4(ig_section *r, ig_config *c) {
     enum { PERIOD = 4, EXPERTS_OF_MAVERICK = 128 };
     bool is_stated = ig_gguf_find(r->g, ig_section_name(r, "attention.sliding_window").text) != NULL;
     int chunk = is_stated ? ig_section_count(r, "attention.sliding_window", IG_MAX_CTX) : IG_LLAMA4_CHUNK;
-    c->expert_step = ig_section_count(r, "interleave_moe_layer_step", IG_MAX_LAYERS);
-    if (c->expert_step) ig_section_read_experts(r, c);
-    if (!c->n_experts) c->expert_step = 0;
-    if (c->n_experts) {
+    c->experts.step = ig_section_count(r, "interleave_moe_layer_step", IG_MAX_LAYERS);
+    if (c->experts.step) ig_section_read_experts(r, c);
+    if (!c->experts.n) c->experts.step = 0;
+    if (c->experts.n) {
         c->d_ff_plain = c->d_ff;
-        c->d_ff = c->d_ff_shared = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-        c->routing = IG_ROUTING_SIGMOID_LAST;
-        c->are_inputs_shared = true;
+        c->d_ff = c->experts.d_shared = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+        c->experts.routing = IG_ROUTING_SIGMOID_LAST;
+        c->experts.are_inputs_shared = true;
     }
-    if (c->n_experts != EXPERTS_OF_MAVERICK) {
-        c->head_norm = IG_HEAD_NORM_EACH;
-        c->are_head_norms_plain = c->rotates_first = c->norms_rotated = true;
+    if (c->experts.n != EXPERTS_OF_MAVERICK) {
+        c->norms.of_heads = IG_HEAD_NORM_EACH;
+        c->norms.of_heads_are_plain = c->norms.follow_rope = c->norms.are_of_rotated = true;
     }
     if (!chunk) return;
     for (int l = 0; l < c->n_layers; l++) {
         bool is_whole = (l + 1) % PERIOD == 0;
         c->window[l] = is_whole ? 0 : chunk;
-        c->rope_set[l] = is_whole ? IG_ROPE_LEFT_OUT : IG_ROPE_MAIN;
+        c->rope.set[l] = is_whole ? IG_ROPE_LEFT_OUT : IG_ROPE_MAIN;
     }
-    c->has_chunks = c->grows_unrotated = true;
-    c->query_growth = 0.1;
-    c->growth_length = IG_LLAMA4_CHUNK;
+    c->has_chunks = c->rope.grows_unrotated = true;
+    c->rope.query_growth = 0.1;
+    c->rope.growth_length = IG_LLAMA4_CHUNK;
 }
 
 void ig_gguf_read_hunyuan_moe(ig_section *r, ig_config *c) {
     ig_gguf_read_hunyuan(r, c);
     ig_section_read_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
-    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->experts.d_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
 /* Scores of experts are sigmoids, and a bias counts where some are chosen. */
 void ig_gguf_read_sigmoid_experts(ig_section *r, ig_config *c) {
     ig_section_int(r, "expert_count", IG_MAX_EXPERTS, -1);
     ig_section_read_experts(r, c);
-    c->routing = IG_ROUTING_SIGMOID;
+    c->experts.routing = IG_ROUTING_SIGMOID;
     if (ig_section_count(r, "expert_gating_func", 2) == 1 && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
                             ig_section_name(r, "expert_gating_func").text);
 }
 
 void ig_gguf_read_minimax_m2(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_ALL;
+    c->norms.of_heads = IG_HEAD_NORM_ALL;
     ig_gguf_read_no_window(r, c);
     ig_gguf_read_sigmoid_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
 }
 
 void ig_gguf_read_olmoe(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_ALL;
-    c->is_share_of_all = true;
+    c->norms.of_heads = IG_HEAD_NORM_ALL;
+    c->experts.is_share_of_all = true;
     ig_gguf_read_no_window(r, c);
     ig_section_read_experts(r, c);
 }
@@ -111,10 +111,10 @@ void ig_gguf_read_olmoe(ig_section *r, ig_config *c) {
 void ig_gguf_read_qwen2moe(ig_section *r, ig_config *c) {
     ig_gguf_read_no_window(r, c);
     ig_section_read_experts(r, c);
-    c->is_share_of_all = true;
+    c->experts.is_share_of_all = true;
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
-    c->is_shared_gated = true;
+    c->experts.d_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->experts.is_shared_gated = true;
 }
 
 void ig_gguf_read_qwen3moe(ig_section *r, ig_config *c) {
@@ -126,9 +126,9 @@ void ig_gguf_read_qwen3moe(ig_section *r, ig_config *c) {
 /* What shares add up to. */
 static void read_scale(ig_section *r, ig_config *c) {
     bool is_normed = false;
-    c->expert_scale = ig_section_scale(r, "expert_weights_scale", 1);
+    c->experts.scale = ig_section_scale(r, "expert_weights_scale", 1);
     ig_gguf_bool(r->g, ig_section_name(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
-    c->is_share_of_all = !is_normed;
+    c->experts.is_share_of_all = !is_normed;
 }
 
 void ig_gguf_read_sigmoid_shares(ig_section *r, ig_config *c) {
@@ -138,11 +138,11 @@ void ig_gguf_read_sigmoid_shares(ig_section *r, ig_config *c) {
 
 /* The first layers have no experts, and the last one of a file may guess tokens ahead. */
 static void read_widths(ig_section *r, ig_config *c, int n_plain) {
-    c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
-    c->n_layers -= c->n_layers_left_out;
+    c->file.n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
+    c->n_layers -= c->file.n_layers_left_out;
     ig_config_set_plain_layers(c, n_plain);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-    c->d_ff_shared = c->d_ff * ig_section_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
+    c->experts.d_shared = c->d_ff * ig_section_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
 }
 
 void ig_section_read_later_experts(ig_section *r, ig_config *c) {
@@ -154,9 +154,9 @@ void ig_section_read_later_experts(ig_section *r, ig_config *c) {
 
 /* Experts are of the best groups alone. */
 void ig_section_read_groups(ig_section *r, ig_config *c) {
-    c->n_expert_groups = ig_section_count(r, "expert_group_count", c->n_experts);
-    int n_used = ig_section_count(r, "expert_group_used_count", ig_max_int(c->n_expert_groups, 1));
-    c->n_groups_used = c->n_expert_groups ? n_used : 0; /* files of Kimi Linear say 1 of none */
+    c->experts.n_groups = ig_section_count(r, "expert_group_count", c->experts.n);
+    int n_used = ig_section_count(r, "expert_group_used_count", ig_max_int(c->experts.n_groups, 1));
+    c->experts.n_groups_used = c->experts.n_groups ? n_used : 0; /* files of Kimi Linear say 1 of none */
 }
 
 static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
@@ -167,7 +167,7 @@ static void read_later_experts(ig_section *r, ig_config *c, int n_plain) {
 /* The first layers have neither experts nor an indexer. */
 void ig_gguf_read_minimax_m3(ig_section *r, ig_config *c) {
     int n_plain = read_n_plain(r, c);
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->activation = IG_SWIGLU_OAI;
     ig_gguf_read_no_window(r, c);
     read_later_experts(r, c, n_plain);
@@ -185,7 +185,7 @@ void ig_gguf_read_minimax_m3(ig_section *r, ig_config *c) {
 void ig_gguf_read_glm4moe(ig_section *r, ig_config *c) {
     read_later_experts(r, c, read_n_plain(r, c));
     ig_gguf_read_no_window(r, c);
-    if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
+    if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->norms.of_heads = IG_HEAD_NORM_EACH;
 }
 
 /* Ling and Ring 2. Experts are of the best groups, and files may hold the width of the shared part. */
@@ -193,8 +193,8 @@ void ig_gguf_read_bailingmoe2(ig_section *r, ig_config *c) {
     read_later_experts(r, c, read_n_plain(r, c));
     ig_section_read_groups(r, c);
     ig_gguf_read_no_window(r, c);
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff_shared);
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->experts.d_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->experts.d_shared);
 }
 
 /* DeepSeek's first mixture (16B), and Ling's. */
@@ -205,7 +205,7 @@ void ig_gguf_read_deepseek(ig_section *r, ig_config *c) {
 
 /* K-EXAONE. Layers without a window do not rotate. */
 void ig_gguf_read_exaone_moe(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     read_later_experts(r, c, read_n_plain(r, c));
     ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
@@ -215,21 +215,21 @@ void ig_gguf_read_laguna(ig_section *r, ig_config *c) {
     int local_heads, dim = ig_section_int(r, "attention.key_length", IG_KV_DIMS, -1);
     const ig_tensor *gate = ig_gguf_tensor(r->g, "blk.0.attn_gate.weight");
     read_later_experts(r, c, read_n_plain(r, c));
-    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->experts.d_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->has_attn_gate = c->is_gate_softplus = true;
     ig_section_read_local_windows(r, c, -4, 10000);
     ig_section_read_kinds(r, c, "attention.head_count", IG_MAX_HEADS, &local_heads, &c->n_heads);
     c->is_gate_of_heads = gate && gate->dims[1] == (uint64_t)(c->window[0] ? local_heads : c->n_heads);
     ig_config_set_local_heads(c, local_heads, c->n_kv_heads, dim);
-    c->local_n_rot = ig_section_int(r, "rope.dimension_count_swa", IG_KV_DIMS, dim);
+    c->rope.local_n = ig_section_int(r, "rope.dimension_count_swa", IG_KV_DIMS, dim);
 }
 
 /* Trinity. */
 void ig_gguf_read_afmoe(ig_section *r, ig_config *c) {
     read_later_experts(r, c, read_n_plain(r, c));
-    c->norm_order = IG_NORMS_AROUND;
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.order = IG_NORMS_AROUND;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->has_attn_gate = true;
     c->embed_scale = sqrt((double)c->d_model);
     ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
@@ -248,24 +248,24 @@ static int count_without_router(const ig_section *r, const ig_config *c) {
 void ig_gguf_read_hy_v3(ig_section *r, ig_config *c) {
     read_later_experts(r, c, count_without_router(r, c));
     ig_gguf_read_no_window(r, c);
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->experts.d_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
 }
 
 void ig_gguf_read_mellum(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
-    ig_section_read_local_windows(r, c, 4, c->rope_theta);
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    ig_section_read_local_windows(r, c, 4, c->rope.theta);
     ig_section_read_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
 /* But the first ones, which have no experts, do. What experts give is averaged with what one for all tokens does. */
 void ig_gguf_read_cohere2moe(ig_section *r, ig_config *c) {
-    float rms_eps = c->norm_eps;
+    float rms_eps = c->norms.eps;
     int n_plain = read_n_plain(r, c);
     read_later_experts(r, c, n_plain);
     ig_gguf_read_cohere2(r, c);
-    if (rms_eps > 0) c->norm = IG_NORM_RMS, c->norm_eps = rms_eps;
-    for (int l = 0; l < n_plain; l++) c->rope_set[l] = IG_ROPE_MAIN;
-    if (c->d_ff_shared) c->shared_scale = 0.5, c->expert_scale *= 0.5;
+    if (rms_eps > 0) c->norms.kind = IG_NORM_RMS, c->norms.eps = rms_eps;
+    for (int l = 0; l < n_plain; l++) c->rope.set[l] = IG_ROPE_MAIN;
+    if (c->experts.d_shared) c->experts.shared_scale = 0.5, c->experts.scale *= 0.5;
 }

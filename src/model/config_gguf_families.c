@@ -63,14 +63,14 @@ void ig_gguf_read_windows(ig_section *r, ig_config *c, int pattern, ig_rope_set 
     read_pattern(r, c, is_local, pattern);
     for (int l = 0; l < c->n_layers; l++) {
         c->window[l] = is_local[l] ? window : 0;
-        c->rope_set[l] = (unsigned char)(is_local[l] ? local : other);
+        c->rope.set[l] = (unsigned char)(is_local[l] ? local : other);
     }
 }
 
 /* Layers with a window rotate by frequencies of a base of their own. */
 void ig_section_read_local_windows(ig_section *r, ig_config *c, int pattern, double local_theta) {
     if (!read_window(r)) return;
-    c->rope_local_theta = ig_section_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, local_theta);
+    c->rope.local_theta = ig_section_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, local_theta);
     ig_gguf_read_windows(r, c, pattern, IG_ROPE_LOCAL, IG_ROPE_MAIN);
 }
 
@@ -82,8 +82,8 @@ static void read_llama(ig_section *r, ig_config *c) {
 
 /* Layers without a window do not rotate where others have one. */
 static void read_exaone4(ig_section *r, ig_config *c) {
-    c->norm_order = IG_NORMS_OF_PARTS;
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.order = IG_NORMS_OF_PARTS;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
@@ -95,7 +95,7 @@ static void read_gemma(ig_section *r, ig_config *c) {
 
 static void read_gemma2(ig_section *r, ig_config *c) {
     enum { LAYERS_27B = 46 }; /* the one size whose scores have another scale, which no key states */
-    c->norm_order = IG_NORMS_AROUND;
+    c->norms.order = IG_NORMS_AROUND;
     c->activation = IG_GELU_GATED;
     c->embed_scale = sqrt((double)c->d_model);
     if (c->n_layers == LAYERS_27B) c->attn_scale = 1 / sqrt((double)c->d_model / c->n_heads);
@@ -106,22 +106,22 @@ static void read_gemma2(ig_section *r, ig_config *c) {
 
 /* Norms of what layers' parts give have an epsilon that no key states. Layers without a window do not rotate. */
 static void read_muse_glimmer(ig_section *r, ig_config *c) {
-    c->norm_order = IG_NORMS_AROUND;
-    c->after_eps = 1e-8f;
-    c->norms_embeddings = true;
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.order = IG_NORMS_AROUND;
+    c->norms.after_eps = 1e-8f;
+    c->norms.of_embeddings = true;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->has_attn_gate = true;
     c->logit_scale = 1 / ig_section_scale(r, "logit_scale", 1);
     c->logit_cap = ig_section_scale(r, "final_logit_softcapping", 0);
-    c->rope_theta = ig_section_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, c->rope_theta);
+    c->rope.theta = ig_section_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, c->rope.theta);
     ig_section_int(r, "attention.sliding_window", IG_MAX_CTX, -1); /* without it no layer would be known to rotate */
     ig_gguf_read_windows(r, c, 4, IG_ROPE_MAIN, IG_ROPE_LEFT_OUT);
 }
 
 static void read_gemma3(ig_section *r, ig_config *c) {
     enum { LAYERS_27B = 62 }; /* the one size whose scores have another scale, which no key states */
-    c->norm_order = IG_NORMS_AROUND;
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.order = IG_NORMS_AROUND;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->activation = IG_GELU_GATED;
     c->embed_scale = sqrt((double)c->d_model);
     if (c->n_layers == LAYERS_27B) c->attn_scale = 1 / sqrt((double)c->d_model / c->n_heads);
@@ -129,14 +129,14 @@ static void read_gemma3(ig_section *r, ig_config *c) {
 }
 
 static void read_glm4(ig_section *r, ig_config *c) {
-    c->norm_order = IG_NORMS_AROUND;
-    c->is_gate_up_fused = true;
+    c->norms.order = IG_NORMS_AROUND;
+    c->file.is_gate_up_fused = true;
     ig_gguf_read_no_window(r, c);
 }
 
 /* GLM-4 from before 2025. */
 static void read_chatglm(ig_section *r, ig_config *c) {
-    c->is_gate_up_fused = true;
+    c->file.is_gate_up_fused = true;
     ig_gguf_read_no_window(r, c);
 }
 
@@ -169,14 +169,14 @@ static void read_granite(ig_section *r, ig_config *c) {
     ig_section_read_experts(r, c);
     bool rotates = true;
     ig_gguf_bool(r->g, ig_section_name(r, "rope.scaling.finetuned").text, &rotates, &r->status, r->err);
-    if (!rotates) c->rope = IG_ROPE_NONE;
+    if (!rotates) c->rope.kind = IG_ROPE_NONE;
 }
 
 /* Granite 4, and Bamba, which rotates. Layers that do not attend have no heads of keys and values. */
 static void read_granitehybrid(ig_section *r, ig_config *c) {
     read_granite(r, c);
     read_state(r, c, IG_MAMBA_2);
-    if (c->n_experts) c->d_ff_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
+    if (c->experts.n) c->experts.d_shared = ig_section_count(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH);
 }
 
 /* Windows and sinks; which layers rotate may be stated, which have a window must be. */
@@ -190,12 +190,12 @@ static void read_granite_swa(ig_section *r, ig_config *c) {
     c->has_sink_scores = true;
     bool is_stated = ig_section_flags(r, c, "attention.rope_pattern", flags);
     for (int l = 0; l < c->n_layers && is_stated && !r->status; l++)
-        if (!flags[l]) c->rope_set[l] = IG_ROPE_LEFT_OUT;
+        if (!flags[l]) c->rope.set[l] = IG_ROPE_LEFT_OUT;
 }
 
 void ig_gguf_read_hunyuan(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->rotates_first = true;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->norms.follow_rope = true;
     ig_gguf_read_no_window(r, c);
 }
 
@@ -206,15 +206,15 @@ static void read_arcee(ig_section *r, ig_config *c) {
 
 /* Feed-forward parts without a gate. */
 static void read_apertus(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->activation = IG_XIELU;
     ig_gguf_read_no_window(r, c);
 }
 
 /* Nemotron 4, Minitron. */
 static void read_nemotron(ig_section *r, ig_config *c) {
-    c->norm = IG_NORM_LAYER;
-    c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    c->norms.kind = IG_NORM_LAYER;
+    c->norms.eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
     read_arcee(r, c);
 }
 
@@ -222,26 +222,26 @@ static void read_nemotron(ig_section *r, ig_config *c) {
 static void read_mistral3(ig_section *r, ig_config *c) {
     double of_all = ig_section_scale(r, "rope.scaling.yarn_log_multiplier", 0);
     read_one_window(r, c);
-    if (c->rope_blend == IG_BLEND_YARN && of_all > 0)
-        c->rope_gain = (1 + 0.1 * log(c->rope_factor)) / (1 + 0.1 * of_all * log(c->rope_factor));
-    c->query_growth = ig_section_scale(r, "attention.temperature_scale", 0);
-    if (c->query_growth > 0 && !r->status)
-        c->rope_original_ctx = ig_section_int(r, "rope.scaling.original_context_length", IG_MAX_CTX, c->n_ctx_train);
+    if (c->rope.blend == IG_BLEND_YARN && of_all > 0)
+        c->rope.gain = (1 + 0.1 * log(c->rope.factor)) / (1 + 0.1 * of_all * log(c->rope.factor));
+    c->rope.query_growth = ig_section_scale(r, "attention.temperature_scale", 0);
+    if (c->rope.query_growth > 0 && !r->status)
+        c->rope.original_ctx = ig_section_int(r, "rope.scaling.original_context_length", IG_MAX_CTX, c->n_ctx_train);
 }
 
 /* And OLMo 3, which has windows. */
 static void read_olmo2(ig_section *r, ig_config *c) {
-    c->norm_order = IG_NORMS_OF_PARTS;
-    c->head_norm = IG_HEAD_NORM_ALL;
-    ig_section_read_local_windows(r, c, 4, c->rope_theta);
+    c->norms.order = IG_NORMS_OF_PARTS;
+    c->norms.of_heads = IG_HEAD_NORM_ALL;
+    ig_section_read_local_windows(r, c, 4, c->rope.theta);
 }
 
 static void read_phi3(ig_section *r, ig_config *c) {
-    c->is_gate_up_fused = true;
+    c->file.is_gate_up_fused = true;
     read_one_window(r, c);
     if (!ig_gguf_tensor(r->g, "rope_factors_long.weight")) return;
-    c->rope_blend = IG_BLEND_LONGROPE;
-    c->rope_gain = ig_section_ranged(r, "rope.scaling.attn_factor", IG_LEAST_GAIN, IG_MAX_GAIN, 1);
+    c->rope.blend = IG_BLEND_LONGROPE;
+    c->rope.gain = ig_section_ranged(r, "rope.scaling.attn_factor", IG_LEAST_GAIN, IG_MAX_GAIN, 1);
 }
 
 /* MiniCPM, whose older files do not state its scales. */
@@ -265,14 +265,14 @@ static void check_classes(ig_section *r) {
 
 void ig_gguf_read_qwen3(ig_section *r, ig_config *c) {
     check_classes(r);
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     ig_gguf_read_no_window(r, c);
 }
 
 /* Layers that do not attend: one by one, or all but every last of so many. */
 static void read_recurrence(ig_section *r, ig_config *c) {
     int interval = ig_section_int(r, "full_attention_interval", IG_MAX_LAYERS, 4), n_layers = c->n_layers;
-    c->n_layers += c->n_layers_left_out; /* a list has them, too */
+    c->n_layers += c->file.n_layers_left_out; /* a list has them, too */
     bool is_stated = ig_section_flags(r, c, "attention.recurrent_layers", c->is_recurrent);
     c->n_layers = n_layers;
     for (int l = 0; l < n_layers && !is_stated; l++) c->is_recurrent[l] = (l + 1) % interval != 0;
@@ -281,11 +281,11 @@ static void read_recurrence(ig_section *r, ig_config *c) {
 }
 
 static void read_qwen35(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->has_attn_gate = c->is_gate_in_q = true;
-    c->is_qkv_fused = false; /* it is what layers without attention call theirs */
-    c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - 1);
-    c->n_layers -= c->n_layers_left_out;
+    c->file.is_qkv_fused = false; /* it is what layers without attention call theirs */
+    c->file.n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - 1);
+    c->n_layers -= c->file.n_layers_left_out;
     ig_gguf_read_no_window(r, c);
     read_recurrence(r, c);
 }
@@ -294,8 +294,8 @@ static void read_qwen35moe(ig_section *r, ig_config *c) {
     read_qwen35(r, c);
     ig_section_read_experts(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
-    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
-    c->is_shared_gated = true;
+    c->experts.d_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
+    c->experts.is_shared_gated = true;
 }
 
 /* Qwen3-Next. */
@@ -317,17 +317,17 @@ static void read_falcon_h1(ig_section *r, ig_config *c) {
  * parts a width, and recurrences neither. */
 static void read_nemotron_h(ig_section *r, ig_config *c) {
     ig_part parts[IG_MAX_LAYERS];
-    c->n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - 1);
-    int n = c->n_layers - c->n_layers_left_out;
+    c->file.n_layers_left_out = ig_section_count(r, "nextn_predict_layers", c->n_layers - 1);
+    int n = c->n_layers - c->file.n_layers_left_out;
     for (int i = 0; i < n; i++)
         parts[i] = !c->has_no_ffn[i] ? IG_PART_FFN : c->is_recurrent[i] ? IG_PART_RECURRENCE : IG_PART_ATTENTION;
     if (!ig_config_join_parts(c, parts, n) && !r->status)
         r->status =
             ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s': a feed-forward part follows none that mixes tokens",
                     r->path, ig_section_name(r, "feed_forward_length").text);
-    c->rope = IG_ROPE_NONE;
+    c->rope.kind = IG_ROPE_NONE;
     c->activation = IG_RELU_SQUARED;
-    if (c->norm_eps == 0) c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    if (c->norms.eps == 0) c->norms.eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
     ig_gguf_read_no_window(r, c);
     read_state(r, c, IG_MAMBA_2);
 }
@@ -335,8 +335,8 @@ static void read_nemotron_h(ig_section *r, ig_config *c) {
 static void read_nemotron_h_moe(ig_section *r, ig_config *c) {
     read_nemotron_h(r, c);
     c->d_ff = ig_section_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, c->d_ff);
-    c->d_ff_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
-    c->d_expert = ig_section_count(r, "moe_latent_size", IG_MAX_WIDTH);
+    c->experts.d_shared = ig_section_int(r, "expert_shared_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->experts.width = ig_section_count(r, "moe_latent_size", IG_MAX_WIDTH);
     ig_gguf_read_sigmoid_shares(r, c);
 }
 
@@ -344,16 +344,16 @@ static void read_nemotron_h_moe(ig_section *r, ig_config *c) {
 static void read_spark2_5(ig_section *r, ig_config *c) {
     c->activation = IG_GELU_GATED;
     c->has_attn_gate = c->is_gate_of_heads = true;
-    ig_section_read_local_windows(r, c, 4, c->rope_theta);
-    c->local_n_rot = ig_section_int(r, "rope.dimension_count_swa", IG_KV_DIMS, c->n_rot ? c->n_rot : IG_KV_DIMS);
-    if (c->rope_blend && !r->status)
+    ig_section_read_local_windows(r, c, 4, c->rope.theta);
+    c->rope.local_n = ig_section_int(r, "rope.dimension_count_swa", IG_KV_DIMS, c->rope.n ? c->rope.n : IG_KV_DIMS);
+    if (c->rope.blend && !r->status)
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is of frequencies that are not all stretched alike",
                             r->path, ig_section_name(r, "rope.scaling.type").text);
 }
 
 /* LFM2. Layers that do not attend have no heads of keys and values. */
 static void read_lfm2(ig_section *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     ig_gguf_read_no_window(r, c);
     c->recurrence = ig_config_short_convolution(c, ig_section_int(r, "shortconv.l_cache", IG_RECURRENCE_TAPS, -1));
 }
@@ -367,22 +367,22 @@ static void read_lfm2moe(ig_section *r, ig_config *c) {
 }
 
 static void read_smollm3(ig_section *r, ig_config *c) {
-    for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
+    for (int l = 3; l < c->n_layers; l += 4) c->rope.set[l] = IG_ROPE_LEFT_OUT;
     ig_gguf_read_no_window(r, c);
 }
 
 /* Attention and the feed-forward part side by side. */
 static void read_side_by_side(ig_section *r, ig_config *c) {
-    c->norm = IG_NORM_LAYER_UNBIASED;
-    c->norm_order = IG_NORMS_SHARED;
-    c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    c->norms.kind = IG_NORM_LAYER_UNBIASED;
+    c->norms.order = IG_NORMS_SHARED;
+    c->norms.eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
     c->logit_scale = 1 / ig_section_scale(r, "logit_scale", 1);
 }
 
 /* Norms with biases, and feed-forward parts without a gate. */
 static void read_starcoder2(ig_section *r, ig_config *c) {
-    c->norm = IG_NORM_LAYER;
-    c->norm_eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    c->norms.kind = IG_NORM_LAYER;
+    c->norms.eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
     c->activation = IG_GELU;
     read_one_window(r, c);
 }
@@ -393,7 +393,7 @@ static void read_gptneox(ig_section *r, ig_config *c) {
     read_starcoder2(r, c);
     c->activation = IG_GELU_ERF;
     ig_gguf_bool(r->g, ig_section_name(r, "use_parallel_residual").text, &is_side_by_side, &r->status, r->err);
-    c->norm_order = is_side_by_side ? IG_NORMS_APART : IG_NORMS_BEFORE;
+    c->norms.order = is_side_by_side ? IG_NORMS_APART : IG_NORMS_BEFORE;
 }
 
 static void read_command_r(ig_section *r, ig_config *c) {

@@ -55,7 +55,7 @@ static void check_head_norms(ig_hf_reader *r, const ig_config *c, const ig_hf_fa
     static const char key[] = "use_qk_norm";
     bool is_own = false;
     for (size_t k = 0; k < IG_COUNT(f->own); k++) is_own = is_own || (f->own[k] && strcmp(f->own[k], key) == 0);
-    if (!is_own && c->head_norm == IG_HEAD_NORM_NONE && ig_hf_bool(r, key, false)) ig_hf_refuse(r, key, "true");
+    if (!is_own && c->norms.of_heads == IG_HEAD_NORM_NONE && ig_hf_bool(r, key, false)) ig_hf_refuse(r, key, "true");
 }
 
 /* Models that also see pictures state what their text part is apart; of these that is all that there is to know. */
@@ -82,7 +82,7 @@ static void read_common(ig_hf_reader *r, ig_config *c) {
     ig_hf_size(r, &c->n_layers, "num_hidden_layers", IG_MAX_LAYERS);
     ig_hf_size(r, &c->n_heads, "num_attention_heads", IG_MAX_HEADS);
     ig_hf_size(r, &c->n_ctx_train, "max_position_embeddings", IG_MAX_CTX);
-    c->final_norm = true;
+    c->norms.has_final = true;
     if (!ig_hf_bool(r, "is_causal", true)) ig_hf_refuse(r, "is_causal", "false");
 }
 
@@ -98,11 +98,11 @@ static ig_status read_root(ig_config *out, ig_hf_reader *r) {
     const ig_hf_family *f = ig_hf_family_named(type);
     if (!f) return ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%.60s' is not supported", r->path, type);
     if (f->sizes) *out = *f->sizes;
-    out->fp8_block_rows = quantized.fp8_block_rows;
-    out->fp8_block_cols = quantized.fp8_block_cols;
-    out->zero_offset = quantized.zero_offset;
+    out->file.fp8_block_rows = quantized.file.fp8_block_rows;
+    out->file.fp8_block_cols = quantized.file.fp8_block_cols;
+    out->file.zero_offset = quantized.file.zero_offset;
     out->tied = is_tied;
-    out->is_text_part = is_text_part;
+    out->file.is_text_part = is_text_part;
     snprintf(out->architecture, sizeof out->architecture, "%s", type);
     check_unknown(r, f->own, IG_COUNT(f->own));
     read_common(r, out);

@@ -49,7 +49,7 @@ void ig_hf_read_local_layers(ig_hf_reader *r, ig_config *c, int pattern, int abs
     ig_hf_read_windows(r, c, window, 0);
     for (int l = 0; l < c->n_layers && window; l++) {
         if (!ig_hf_get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
-        c->rope_set[l] = (unsigned char)(c->window[l] ? local : other);
+        c->rope.set[l] = (unsigned char)(c->window[l] ? local : other);
     }
 }
 
@@ -74,8 +74,8 @@ void ig_hf_read_llama(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = ig_hf_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
     c->head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
     ig_hf_size(r, &c->d_ff, "intermediate_size", IG_MAX_WIDTH);
-    c->norm = IG_NORM_RMS;
-    c->norm_eps = (float)ig_hf_number(r, r->root, "rms_norm_eps", c->norm_eps > 0 ? (double)c->norm_eps : 1e-6);
+    c->norms.kind = IG_NORM_RMS;
+    c->norms.eps = (float)ig_hf_number(r, r->root, "rms_norm_eps", c->norms.eps > 0 ? (double)c->norms.eps : 1e-6);
     c->tied = ig_hf_bool(r, "tie_word_embeddings", c->tied);
     const char *act = ig_hf_text(r, r->root, "hidden_act", "silu");
     if (c->activation == IG_SILU_GATED && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
@@ -90,7 +90,7 @@ static void read_mistral(ig_hf_reader *r, ig_config *c) {
 
 /* The files state how scores of a text longer than the one that was trained with are kept apart. */
 static void read_ministral3(ig_hf_reader *r, ig_config *c) {
-    c->norm_eps = 1e-5f;
+    c->norms.eps = 1e-5f;
     c->n_kv_heads = 8;
     c->head_dim = 128;
     ig_hf_read_llama(r, c);
@@ -104,7 +104,7 @@ void ig_hf_read_qwen2(ig_hf_reader *r, ig_config *c) {
 }
 
 void ig_hf_read_qwen3(ig_hf_reader *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->head_dim = 128;
     ig_hf_read_qwen2(r, c);
 }
@@ -116,19 +116,19 @@ static void read_seed_oss(ig_hf_reader *r, ig_config *c) {
 }
 
 static void read_ernie4_5(ig_hf_reader *r, ig_config *c) {
-    c->norm_eps = 1e-5f;
+    c->norms.eps = 1e-5f;
     c->n_kv_heads = 2;
     c->head_dim = 128;
     c->tied = true;
-    c->rope_theta = 500000;
+    c->rope.theta = 500000;
     ig_hf_read_llama(r, c);
-    c->rope = IG_ROPE_ADJACENT;
+    c->rope.kind = IG_ROPE_ADJACENT;
 }
 
 void ig_hf_read_hunyuan(ig_hf_reader *r, ig_config *c) {
-    c->norm_eps = 1e-5f;
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->rotates_first = true;
+    c->norms.eps = 1e-5f;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->norms.follow_rope = true;
     ig_hf_read_llama(r, c);
 }
 
@@ -143,7 +143,7 @@ void ig_hf_read_granite(ig_hf_reader *r, ig_config *c) {
 /* Windows and sinks. Bases of layers are one by one, 0 where one does not rotate. */
 static void read_granite_swa(ig_hf_reader *r, ig_config *c) {
     const json_t *bases = ig_hf_get(r->root, "layer_rope_theta");
-    c->norm_eps = 1e-5f;
+    c->norms.eps = 1e-5f;
     c->tied = true;
     ig_hf_read_granite(r, c);
     ig_hf_read_local_layers(r, c, 4, IG_HF_WINDOW, IG_ROPE_MAIN, IG_ROPE_MAIN);
@@ -153,8 +153,8 @@ static void read_granite_swa(ig_hf_reader *r, ig_config *c) {
         ig_hf_fail_kind(r, "layer_rope_theta", "a list with one item per layer");
     for (size_t l = 0; l < json_array_size(bases) && !r->status; l++) {
         double base = json_number_value(json_array_get(bases, l));
-        if (base == 0) c->rope_set[l] = IG_ROPE_LEFT_OUT;
-        if (base != 0 && base != c->rope_theta) ig_hf_refuse(r, "layer_rope_theta", "another base than 'rope_theta'");
+        if (base == 0) c->rope.set[l] = IG_ROPE_LEFT_OUT;
+        if (base != 0 && base != c->rope.theta) ig_hf_refuse(r, "layer_rope_theta", "another base than 'rope_theta'");
     }
 }
 
@@ -168,12 +168,12 @@ static void read_rotating_layers(ig_hf_reader *r, ig_config *c) {
     for (int l = 0; l < c->n_layers && !r->status; l++) {
         bool is_rotated = (l + 1) % interval != 0;
         if (rotates) is_rotated = json_integer_value(json_array_get(rotates, (size_t)l)) != 0;
-        c->rope_set[l] = is_rotated ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
+        c->rope.set[l] = is_rotated ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
     }
 }
 
 static void read_smollm3(ig_hf_reader *r, ig_config *c) {
-    c->rope_theta = 2000000;
+    c->rope.theta = 2000000;
     c->tied = true;
     ig_hf_read_llama(r, c);
     read_rotating_layers(r, c);
@@ -187,7 +187,7 @@ void ig_hf_read_chunks(ig_hf_reader *r, ig_config *c) {
     int chunk = ig_hf_int(r, r->root, "attention_chunk_size", IG_MAX_CTX, is_null ? 0 : IG_LLAMA4_CHUNK);
     read_kind(r, c, "chunked_attention", chunk, c->n_layers);
     for (int l = 0; l < c->n_layers && !ig_hf_get(r->root, "layer_types"); l++)
-        c->window[l] = c->rope_set[l] == IG_ROPE_MAIN ? chunk : 0;
+        c->window[l] = c->rope.set[l] == IG_ROPE_MAIN ? chunk : 0;
     c->has_chunks = true;
 }
 
@@ -207,34 +207,34 @@ int ig_hf_read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
 }
 
 static void read_phi3(ig_hf_reader *r, ig_config *c) {
-    c->is_qkv_fused = c->is_gate_up_fused = true;
-    c->norm_eps = 1e-5f;
-    c->n_rot = ig_hf_read_n_rot(r, c->d_model / c->n_heads, 1);
+    c->file.is_qkv_fused = c->file.is_gate_up_fused = true;
+    c->norms.eps = 1e-5f;
+    c->rope.n = ig_hf_read_n_rot(r, c->d_model / c->n_heads, 1);
     ig_hf_read_llama(r, c);
     int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0);
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
 }
 
 static void read_glm(ig_hf_reader *r, ig_config *c) {
-    c->norm_eps = 1.5625e-7f;
-    c->is_gate_up_fused = true;
+    c->norms.eps = 1.5625e-7f;
+    c->file.is_gate_up_fused = true;
     c->n_kv_heads = 2;
     c->head_dim = 128;
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
-    c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.5);
+    c->rope.n = ig_hf_read_n_rot(r, head_dim, 0.5);
     ig_hf_read_llama(r, c);
-    c->rope = IG_ROPE_ADJACENT;
+    c->rope.kind = IG_ROPE_ADJACENT;
 }
 
 static void read_glm4(ig_hf_reader *r, ig_config *c) {
-    c->norm_order = IG_NORMS_AROUND;
+    c->norms.order = IG_NORMS_AROUND;
     read_glm(r, c);
 }
 
 static void read_exaone4(ig_hf_reader *r, ig_config *c) {
-    c->norm_order = IG_NORMS_OF_PARTS;
-    c->norm_eps = 1e-5f;
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.order = IG_NORMS_OF_PARTS;
+    c->norms.eps = 1e-5f;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     ig_hf_read_llama(r, c);
     ig_hf_read_turning_layers(r, c);
 }
@@ -242,7 +242,7 @@ static void read_exaone4(ig_hf_reader *r, ig_config *c) {
 static const char gelu[] = "gelu_pytorch_tanh";
 
 static void read_gemma(ig_hf_reader *r, ig_config *c) {
-    c->norm_offset = 1;
+    c->norms.offset = 1;
     c->activation = IG_GELU_GATED;
     if (!c->n_kv_heads) c->n_kv_heads = 16;
     c->head_dim = 256;
@@ -255,15 +255,15 @@ static void read_gemma(ig_hf_reader *r, ig_config *c) {
 }
 
 static void read_gemma3(ig_hf_reader *r, ig_config *c) {
-    c->norm_order = IG_NORMS_AROUND;
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->norm_offset = 1;
+    c->norms.order = IG_NORMS_AROUND;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->norms.offset = 1;
     c->activation = IG_GELU_GATED;
     c->n_kv_heads = 4;
     c->head_dim = 256;
     c->tied = true;
-    c->rope_theta = 1000000;
-    c->rope_local_theta = ig_hf_theta(r, r->root, "rope_local_base_freq", 10000);
+    c->rope.theta = 1000000;
+    c->rope.local_theta = ig_hf_theta(r, r->root, "rope_local_base_freq", 10000);
     ig_hf_read_llama(r, c);
     c->embed_scale = sqrt((double)c->d_model);
     c->attn_scale = 1 / sqrt(ig_hf_scale(r, "query_pre_attn_scalar", 256));
@@ -285,28 +285,28 @@ static void read_layer_thetas(ig_hf_reader *r, ig_config *c) {
         double theta = json_number_value(stated);
         if (thetas && !json_is_number(stated)) ig_hf_fail_kind(r, key, "a list of numbers");
         bool turns = thetas ? theta != 0 : (c->n_layers - 1 - l) % 4 != 0;
-        if (thetas && turns && !(theta >= c->rope_theta && theta <= c->rope_theta))
+        if (thetas && turns && !(theta >= c->rope.theta && theta <= c->rope.theta))
             ig_hf_refuse(r, key, "other than 0 and 'rope_theta'");
-        c->rope_set[l] = turns ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
+        c->rope.set[l] = turns ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
     }
 }
 
 /* Every last layer of four has no window, counted from the end, unless each is stated. */
 static void read_muse_glimmer(ig_hf_reader *r, ig_config *c) {
-    c->norm_order = IG_NORMS_AROUND;
-    c->norm_eps = 1e-5f;
-    c->norm_offset = 1;
-    c->is_final_norm_whole = true;
-    c->norms_embeddings = true;
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->are_head_norms_plain = true;
+    c->norms.order = IG_NORMS_AROUND;
+    c->norms.eps = 1e-5f;
+    c->norms.offset = 1;
+    c->norms.is_final_whole = true;
+    c->norms.of_embeddings = true;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->norms.of_heads_are_plain = true;
     c->has_attn_gate = true;
     c->n_kv_heads = 2;
     c->head_dim = 128;
     ig_hf_read_llama(r, c);
     double after_eps = ig_hf_number(r, r->root, "post_norm_eps", 1e-8);
     if (!(after_eps >= 1e-30 && after_eps < 1)) ig_hf_fail_kind(r, "post_norm_eps", "1e-30 to 1");
-    c->after_eps = (float)after_eps;
+    c->norms.after_eps = (float)after_eps;
     c->attn_scale = ig_hf_scale(r, "qk_scale_factor", 3.87) / sqrt((double)c->head_dim);
     c->logit_scale = 1 / ig_hf_scale(r, "output_multiplier", 0.19611613513818404);
     c->logit_cap = ig_hf_scale(r, "final_logit_softcapping", 20);
@@ -325,7 +325,7 @@ static double read_cap(ig_hf_reader *r, const char *key, double absent) {
 static void read_gemma2(ig_hf_reader *r, ig_config *c) {
     c->n_kv_heads = 4;
     read_gemma(r, c);
-    c->norm_order = IG_NORMS_AROUND;
+    c->norms.order = IG_NORMS_AROUND;
     c->attn_scale = 1 / sqrt(ig_hf_scale(r, "query_pre_attn_scalar", 256));
     c->score_cap = read_cap(r, "attn_logit_softcapping", 50);
     c->logit_cap = read_cap(r, "final_logit_softcapping", 30);
@@ -341,17 +341,17 @@ static void read_relu_squared(ig_hf_reader *r, ig_config *c) {
 }
 
 static void read_arcee(ig_hf_reader *r, ig_config *c) {
-    c->norm_eps = 1e-5f;
+    c->norms.eps = 1e-5f;
     read_relu_squared(r, c);
 }
 
 /* The class has a rule for long contexts where a file states none. */
 static void read_apertus(ig_hf_reader *r, ig_config *c) {
     const char *act = ig_hf_text(r, r->root, "hidden_act", "xielu");
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->norm_eps = 1e-5f;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->norms.eps = 1e-5f;
     c->activation = IG_XIELU;
-    c->rope_theta = 12000000;
+    c->rope.theta = 12000000;
     ig_hf_read_llama(r, c);
     if (strcmp(act, "xielu") != 0) ig_hf_refuse(r, "hidden_act", act);
     if (!ig_hf_rope_object(r)) ig_hf_fail_kind(r, "rope_parameters", "an object");
@@ -360,35 +360,35 @@ static void read_apertus(ig_hf_reader *r, ig_config *c) {
 /* Nemotron 4, Minitron. */
 static void read_nemotron(ig_hf_reader *r, ig_config *c) {
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->d_model / c->n_heads);
-    c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.5);
-    c->norm_eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
-    c->norm_offset = 1;
+    c->rope.n = ig_hf_read_n_rot(r, head_dim, 0.5);
+    c->norms.eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
+    c->norms.offset = 1;
     read_relu_squared(r, c);
-    c->norm = IG_NORM_LAYER;
+    c->norms.kind = IG_NORM_LAYER;
 }
 
 static void read_olmo2(ig_hf_reader *r, ig_config *c) {
-    c->norm_order = IG_NORMS_OF_PARTS;
-    c->head_norm = IG_HEAD_NORM_ALL;
-    c->norm_eps = 1e-5f;
+    c->norms.order = IG_NORMS_OF_PARTS;
+    c->norms.of_heads = IG_HEAD_NORM_ALL;
+    c->norms.eps = 1e-5f;
     ig_hf_read_llama(r, c);
 }
 
 static void read_olmo3(ig_hf_reader *r, ig_config *c) {
-    c->rope_theta = 500000;
-    c->rope_local_theta = ig_hf_theta(r, r->root, "rope_theta", c->rope_theta);
+    c->rope.theta = 500000;
+    c->rope.local_theta = ig_hf_theta(r, r->root, "rope_theta", c->rope.theta);
     read_olmo2(r, c);
     ig_hf_read_local_layers(r, c, 4, IG_HF_WINDOW, IG_ROPE_LOCAL, IG_ROPE_MAIN);
 }
 
 /* Command R, Aya: attention and the feed-forward part side by side. */
 static void read_cohere(ig_hf_reader *r, ig_config *c) {
-    c->norm_eps = (float)ig_hf_number(r, r->root, "layer_norm_eps", 1e-5);
+    c->norms.eps = (float)ig_hf_number(r, r->root, "layer_norm_eps", 1e-5);
     c->tied = true;
     ig_hf_read_llama(r, c);
-    c->norm = IG_NORM_LAYER_UNBIASED;
-    c->norm_order = IG_NORMS_SHARED;
-    c->rope = IG_ROPE_ADJACENT;
+    c->norms.kind = IG_NORM_LAYER_UNBIASED;
+    c->norms.order = IG_NORMS_SHARED;
+    c->rope.kind = IG_ROPE_ADJACENT;
     c->logit_scale = 1 / ig_hf_scale(r, "logit_scale", 0.0625);
 }
 
@@ -411,11 +411,11 @@ static void read_gelu(ig_hf_reader *r, ig_config *c, const char *absent) {
 
 static void read_starcoder2(ig_hf_reader *r, ig_config *c) {
     read_gelu(r, c, gelu);
-    c->norm_eps = (float)ig_hf_number(r, r->root, "norm_epsilon", 1e-5);
+    c->norms.eps = (float)ig_hf_number(r, r->root, "norm_epsilon", 1e-5);
     c->n_kv_heads = 2;
     c->tied = ig_hf_bool(r, "tie_word_embeddings", true);
     ig_hf_read_llama(r, c);
-    c->norm = IG_NORM_LAYER;
+    c->norms.kind = IG_NORM_LAYER;
     ig_hf_read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
 }
 
@@ -424,26 +424,26 @@ static void read_starcoder2(ig_hf_reader *r, ig_config *c) {
 static void read_gpt_neox(ig_hf_reader *r, ig_config *c) {
     double share = ig_hf_number(r, r->root, "rotary_pct", 0.25);
     read_gelu(r, c, "gelu");
-    c->norm_eps = (float)ig_hf_number(r, r->root, "layer_norm_eps", 1e-5);
-    c->n_rot = ig_hf_read_n_rot(r, c->d_model / c->n_heads, share);
-    c->rope_theta = ig_hf_theta(r, r->root, "rotary_emb_base", 10000);
+    c->norms.eps = (float)ig_hf_number(r, r->root, "layer_norm_eps", 1e-5);
+    c->rope.n = ig_hf_read_n_rot(r, c->d_model / c->n_heads, share);
+    c->rope.theta = ig_hf_theta(r, r->root, "rotary_emb_base", 10000);
     ig_hf_read_llama(r, c);
-    c->norm = IG_NORM_LAYER;
-    c->norm_order = ig_hf_bool(r, "use_parallel_residual", true) ? IG_NORMS_APART : IG_NORMS_BEFORE;
-    c->is_qkv_fused = c->are_heads_mixed = true;
+    c->norms.kind = IG_NORM_LAYER;
+    c->norms.order = ig_hf_bool(r, "use_parallel_residual", true) ? IG_NORMS_APART : IG_NORMS_BEFORE;
+    c->file.is_qkv_fused = c->file.are_heads_mixed = true;
 }
 
 static void read_opt(ig_hf_reader *r, ig_config *c) {
     c->d_ff = ig_hf_int(r, r->root, "ffn_dim", IG_MAX_WIDTH, IG_HF_ABSENT);
     c->d_embed = ig_hf_int(r, r->root, "word_embed_proj_dim", IG_MAX_WIDTH, 0);
-    c->norm = IG_NORM_LAYER;
-    c->norm_eps = 1e-5f; /* the class states no other */
+    c->norms.kind = IG_NORM_LAYER;
+    c->norms.eps = 1e-5f; /* the class states no other */
     c->activation = IG_RELU;
-    c->rope = IG_ROPE_NONE;
+    c->rope.kind = IG_ROPE_NONE;
     c->tied = ig_hf_bool(r, "tie_word_embeddings", true);
     bool is_first = ig_hf_bool(r, "do_layer_norm_before", true);
-    c->norm_order = is_first ? IG_NORMS_BEFORE : IG_NORMS_OF_SUMS;
-    c->final_norm = is_first && !ig_hf_bool(r, "_remove_final_layer_norm", false);
+    c->norms.order = is_first ? IG_NORMS_BEFORE : IG_NORMS_OF_SUMS;
+    c->norms.has_final = is_first && !ig_hf_bool(r, "_remove_final_layer_norm", false);
     c->position_offset = OPT_POSITION_OFFSET;
     c->learned_positions = c->n_ctx_train + OPT_POSITION_OFFSET;
     const char *act = ig_hf_text(r, r->root, "activation_function", "relu");

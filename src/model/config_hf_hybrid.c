@@ -47,17 +47,17 @@ static void read_delta_net(ig_hf_reader *r, ig_config *c) {
 }
 
 void ig_hf_read_qwen3_5(ig_hf_reader *r, ig_config *c) {
-    c->head_norm = IG_HEAD_NORM_EACH;
-    c->norm_offset = 1;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
+    c->norms.offset = 1;
     if (!c->n_kv_heads) c->n_kv_heads = 4;
     c->head_dim = 256;
     c->has_attn_gate = c->is_gate_in_q = true;
     int head_dim = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
-    c->n_rot = ig_hf_read_n_rot(r, head_dim, 0.25);
+    c->rope.n = ig_hf_read_n_rot(r, head_dim, 0.25);
     ig_hf_read_llama(r, c);
     read_delta_net(r, c);
     if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
-    c->n_layers_left_out = ig_hf_count(r, "mtp_num_hidden_layers", IG_MAX_LAYERS, 0);
+    c->file.n_layers_left_out = ig_hf_count(r, "mtp_num_hidden_layers", IG_MAX_LAYERS, 0);
 }
 
 void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c) {
@@ -65,8 +65,8 @@ void ig_hf_read_qwen3_5_moe(ig_hf_reader *r, ig_config *c) {
     c->d_ff = ig_hf_int(r, r->root, "moe_intermediate_size", IG_MAX_WIDTH, 512); /* all layers have experts */
     ig_hf_read_qwen3_5(r, c);
     ig_hf_read_experts(r, c, "moe_intermediate_size", 8);
-    c->d_ff_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 512);
-    c->is_shared_gated = true;
+    c->experts.d_shared = ig_hf_int(r, r->root, "shared_expert_intermediate_size", IG_MAX_WIDTH, 512);
+    c->experts.is_shared_gated = true;
 }
 
 /* Files may hold a layer that guesses tokens ahead, which no field states. */
@@ -74,7 +74,7 @@ void ig_hf_read_qwen3_next(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_qwen3_5_moe(r, c);
     ig_hf_read_qwen_experts(r, c, 10, true);
     c->recurrence.has_gate_pairs = true;
-    c->n_layers_left_out = 1;
+    c->file.n_layers_left_out = 1;
 }
 
 /* ---- LFM2 ------------------------------------------------------------------------------------- */
@@ -91,10 +91,10 @@ static int adjust_width(ig_hf_reader *r, int width) {
 
 static void read_convolutions(ig_hf_reader *r, ig_config *c) {
     const json_t *attends = ig_hf_get(r->root, "full_attn_idxs");
-    c->norm_eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norms.eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     if (!c->n_kv_heads) c->n_kv_heads = 8;
-    c->rope_theta = 1000000;
+    c->rope.theta = 1000000;
     c->tied = ig_hf_bool(r, "tie_embedding", true);
     c->d_ff = ig_hf_int(r, r->root, "block_ff_dim", IG_MAX_WIDTH, c->d_ff ? c->d_ff : 12288);
     ig_hf_read_llama(r, c);
@@ -118,9 +118,9 @@ void ig_hf_read_lfm2_moe(ig_hf_reader *r, ig_config *c) {
     read_convolutions(r, c);
     ig_config_set_plain_layers(c, ig_hf_count(r, "num_dense_layers", c->n_layers - 1, ig_min_int(2, c->n_layers - 1)));
     ig_hf_read_experts(r, c, "moe_intermediate_size", 4);
-    c->routing = IG_ROUTING_SIGMOID;
-    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
-    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
+    c->experts.routing = IG_ROUTING_SIGMOID;
+    c->experts.is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    c->experts.scale = ig_hf_scale(r, "routed_scaling_factor", 1);
 }
 
 const ig_config ig_hf_lfm3_sizes = {
@@ -132,13 +132,13 @@ void ig_hf_read_lfm3(ig_hf_reader *r, ig_config *c) {
     enum { PATTERN = 4 };
     c->n_kv_heads = 4;
     c->head_dim = 128;
-    c->n_rot = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
-    c->rope_local_theta = 10000;
-    c->norm_eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
-    c->norm_order = ig_hf_bool(r, "use_sandwich_norm", true) ? IG_NORMS_AROUND : IG_NORMS_BEFORE;
-    c->head_norm = IG_HEAD_NORM_EACH;
+    c->rope.n = ig_hf_int(r, r->root, "head_dim", IG_KV_DIMS, c->head_dim);
+    c->rope.local_theta = 10000;
+    c->norms.eps = (float)ig_hf_number(r, r->root, "norm_eps", 1e-5);
+    c->norms.order = ig_hf_bool(r, "use_sandwich_norm", true) ? IG_NORMS_AROUND : IG_NORMS_BEFORE;
+    c->norms.of_heads = IG_HEAD_NORM_EACH;
     c->has_attn_gate = c->is_gate_of_heads = ig_hf_bool(r, "use_attention_gate", true);
-    c->rope_theta = 1000000;
+    c->rope.theta = 1000000;
     c->tied = true;
     ig_hf_read_llama(r, c);
     int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 256);
@@ -147,7 +147,7 @@ void ig_hf_read_lfm3(ig_hf_reader *r, ig_config *c) {
         c->is_recurrent[l] = l == 0 || l % PATTERN % 2;
         c->window[l] = l && l % PATTERN == 0 ? window : 0;
     }
-    for (int l = 0; l < c->n_layers; l++) c->rope_set[l] = c->window[l] ? IG_ROPE_LOCAL : IG_ROPE_MAIN;
+    for (int l = 0; l < c->n_layers; l++) c->rope.set[l] = c->window[l] ? IG_ROPE_LOCAL : IG_ROPE_MAIN;
     c->recurrence = ig_config_short_convolution(c, ig_hf_int(r, r->root, "conv_L_cache", IG_RECURRENCE_TAPS, 7));
     if (ig_hf_bool(r, "conv_bias", false)) ig_hf_refuse(r, "conv_bias", "true");
 }
@@ -237,9 +237,9 @@ void ig_hf_read_nemotron_h(ig_hf_reader *r, ig_config *c) {
     const char *act = ig_hf_text(r, r->root, "mlp_hidden_act", "relu2");
     c->n_kv_heads = 8;
     c->head_dim = ig_hf_int(r, r->root, "attention_head_dim", IG_KV_DIMS, 128);
-    c->norm_eps = (float)ig_hf_number(r, r->root, "layer_norm_epsilon", 1e-5);
+    c->norms.eps = (float)ig_hf_number(r, r->root, "layer_norm_epsilon", 1e-5);
     ig_hf_read_llama(r, c);
-    c->rope = IG_ROPE_NONE;
+    c->rope.kind = IG_ROPE_NONE;
     c->activation = IG_RELU_SQUARED;
     if (strcmp(act, "relu2") != 0) ig_hf_refuse(r, "mlp_hidden_act", act);
     for (size_t i = 0; i < IG_COUNT(biases); i++)
@@ -252,34 +252,34 @@ void ig_hf_read_nemotron_h(ig_hf_reader *r, ig_config *c) {
                                           .value_dim = ig_hf_int(r, r->root, "mamba_head_dim", IG_RECURRENCE_DIMS, 64),
                                           .n_taps = ig_hf_int(r, r->root, "conv_kernel", IG_RECURRENCE_TAPS, 4)};
     refuse_step_limits(r);
-    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    c->file.n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     if (!has_experts) return;
     ig_hf_read_experts(r, c, "moe_intermediate_size", 2);
-    c->d_ff_shared = ig_hf_int(r, r->root, "moe_shared_expert_intermediate_size", IG_MAX_WIDTH, 7688);
-    c->routing = IG_ROUTING_SIGMOID;
-    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
-    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
+    c->experts.d_shared = ig_hf_int(r, r->root, "moe_shared_expert_intermediate_size", IG_MAX_WIDTH, 7688);
+    c->experts.routing = IG_ROUTING_SIGMOID;
+    c->experts.is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    c->experts.scale = ig_hf_scale(r, "routed_scaling_factor", 1);
     if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
     if (ig_hf_count(r, "n_shared_experts", IG_MAX_EXPERTS, 1) != 1) ig_hf_refuse(r, "n_shared_experts", "other than 1");
-    c->d_expert = ig_hf_int(r, r->root, "moe_latent_size", IG_MAX_WIDTH, 0);
+    c->experts.width = ig_hf_int(r, r->root, "moe_latent_size", IG_MAX_WIDTH, 0);
 }
 
 /* Granite 4. The feed-forward layer of all tokens is called shared also where there are no experts beside it. */
 void ig_hf_read_granite4(ig_hf_reader *r, ig_config *c) {
     const char *position = ig_hf_text(r, r->root, "position_embedding_type", "nope");
     ig_hf_read_granite(r, c);
-    if (strcmp(position, "rope") != 0) c->rope = IG_ROPE_NONE;
+    if (strcmp(position, "rope") != 0) c->rope.kind = IG_ROPE_NONE;
     if (!read_layer_types(r, c, 0) && !r->status) ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
     if (memchr(c->is_recurrent, true, (size_t)c->n_layers) && !r->status)
         read_mamba(r, c, "'mamba_expand' times 'hidden_size', divided by 'mamba_n_heads'", mamba_width(r, c));
     int width = ig_hf_int(r, r->root, "shared_intermediate_size", IG_MAX_WIDTH, 1024);
-    c->is_gate_up_fused = true;
-    c->d_ff_shared = width;
+    c->file.is_gate_up_fused = true;
+    c->experts.d_shared = width;
     if (ig_hf_count(r, "num_local_experts", IG_MAX_EXPERTS, 0)) {
         ig_hf_read_experts(r, c, "intermediate_size", 2);
     } else {
         c->d_ff = width;
-        c->d_ff_shared = 0;
+        c->experts.d_shared = 0;
     }
 }
 
@@ -310,7 +310,7 @@ static void read_multipliers(ig_hf_reader *r, ig_multipliers *m) {
 void ig_hf_read_falcon_h1(ig_hf_reader *r, ig_config *c) {
     static const char *const biases[] = {"attention_bias", "mlp_bias", "projectors_bias"};
     bool is_derived = json_is_null(json_object_get(r->root, "mamba_d_ssm")); /* absent is another number */
-    c->norm_eps = 1e-5f;
+    c->norms.eps = 1e-5f;
     c->n_kv_heads = 8;
     ig_hf_read_llama(r, c);
     for (size_t i = 0; i < IG_COUNT(biases); i++)

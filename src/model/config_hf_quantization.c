@@ -15,7 +15,7 @@
 /* Rows and columns of blocks, a list of two; null: there are none. */
 static void read_blocks(ig_hf_reader *r, ig_config *c, const json_t *object, const char *key) {
     const json_t *list = ig_hf_get(object, key);
-    int *const to[] = {&c->fp8_block_rows, &c->fp8_block_cols};
+    int *const to[] = {&c->file.fp8_block_rows, &c->file.fp8_block_cols};
     for (size_t i = 0; list && i < 2; i++) {
         const json_t *n = json_array_get(list, i);
         if (json_array_size(list) != 2 || !json_is_integer(n) || json_integer_value(n) < 1 ||
@@ -84,5 +84,5 @@ void ig_hf_read_quantization(ig_hf_reader *r, ig_config *c) {
                             "FP8, NVFP4, AWQ, GPTQ and compressed-tensors",
                             r->path, method, *algorithm ? " by " : "", algorithm);
     /* The first form of GPTQ's files has zeros less 1. */
-    c->zero_offset = is_gptq && strcmp(format, "gptq_v2") != 0;
+    c->file.zero_offset = is_gptq && strcmp(format, "gptq_v2") != 0;
 }

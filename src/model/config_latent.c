@@ -15,14 +15,14 @@ static void set_latent(ig_config *c, ig_latent_shape s, int n_rot) {
     c->latent = s;
     c->n_kv_heads = 1;
     c->head_dim = s.kv_rank + n_rot;
-    c->n_rot = n_rot;
+    c->rope.n = n_rot;
     c->attn_scale = 1 / sqrt((double)s.key_dim + n_rot);
 }
 
 /* YaRN's gain is not of cosines and sines but, squared, of all scores. */
 static void set_gain(ig_config *c, double of_all) {
-    double gain = 1 + of_all * log(c->rope_factor);
-    if (c->rope_blend == IG_BLEND_YARN) c->attn_scale *= gain * gain;
+    double gain = 1 + of_all * log(c->rope.factor);
+    if (c->rope.blend == IG_BLEND_YARN) c->attn_scale *= gain * gain;
 }
 
 /* Which layers have an index of their own; the others go by that of the last one before them that has. */
@@ -44,7 +44,7 @@ static void read_routing(ig_section *r, ig_config *c) {
     snprintf(bias, sizeof bias, "blk.%d.exp_probs_b.bias", ig_config_first_expert_layer(c));
     int kind = ig_section_count(r, "expert_gating_func", SIGMOID);
     if (kind == 0) kind = ig_gguf_tensor(r->g, bias) ? SIGMOID : SOFTMAX;
-    c->routing = kind == SIGMOID ? IG_ROUTING_SIGMOID : IG_ROUTING_SOFTMAX_FIRST;
+    c->experts.routing = kind == SIGMOID ? IG_ROUTING_SIGMOID : IG_ROUTING_SOFTMAX_FIRST;
     ig_section_read_groups(r, c);
 }
 
@@ -53,7 +53,7 @@ void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
                          .q_rank = ig_section_count(r, "attention.q_lora_rank", IG_MAX_WIDTH),
                          .key_dim = ig_section_count(r, "attention.key_length_mla", IG_KV_DIMS),
                          .value_dim = ig_section_count(r, "attention.value_length_mla", IG_KV_DIMS)};
-    int key_length = c->head_dim, n_rot = c->n_rot;
+    int key_length = c->head_dim, n_rot = c->rope.n;
     s.key_dim -= n_rot;
     if (!r->status && (s.key_dim < 1 || !s.value_dim))
         r->status = refuse_key(r, "attention.key_length_mla",
@@ -62,7 +62,7 @@ void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
         r->status = refuse_key(r, "attention.key_length", "and the ranks of latents do not belong together");
     if (r->status) return;
     set_latent(c, s, n_rot);
-    c->rope_gain = 1;
+    c->rope.gain = 1;
     set_gain(c, ig_section_number(r, "rope.scaling.yarn_log_multiplier", 0));
     if (ig_gguf_find(r->g, ig_section_name(r, "expert_count").text)) {
         ig_section_read_later_experts(r, c);
@@ -70,12 +70,12 @@ void ig_gguf_read_deepseek2(ig_section *r, ig_config *c) {
     } else if (ig_section_count(r, "leading_dense_block_count", c->n_layers) != c->n_layers && !r->status) {
         r->status = refuse_key(r, "expert_count", "is missing, and not all layers are without experts");
     }
-    c->query_growth = ig_section_scale(r, "attention.temperature_scale", 0);
-    int from = ig_section_int(r, "attention.temperature_length", IG_MAX_CTX, (int)fmax(c->rope_original_ctx, 1));
-    if (!c->query_growth || r->status) return;
-    if (c->rope_blend != IG_BLEND_YARN)
-        c->rope_original_ctx = from;
-    else if (from != c->rope_original_ctx)
+    c->rope.query_growth = ig_section_scale(r, "attention.temperature_scale", 0);
+    int from = ig_section_int(r, "attention.temperature_length", IG_MAX_CTX, (int)fmax(c->rope.original_ctx, 1));
+    if (!c->rope.query_growth || r->status) return;
+    if (c->rope.blend != IG_BLEND_YARN)
+        c->rope.original_ctx = from;
+    else if (from != c->rope.original_ctx)
         r->status = refuse_key(r, "attention.temperature_length", "is not YaRN's original context");
 }
 
@@ -118,8 +118,8 @@ static ig_recurrence_shape kimi_delta(int n_heads, int dim, int n_taps) {
  * their scale, which no key says. */
 void ig_gguf_read_kimi_linear(ig_section *r, ig_config *c) {
     ig_gguf_read_deepseek2(r, c);
-    c->rope = IG_ROPE_NONE;
-    c->is_share_of_all = false;
+    c->rope.kind = IG_ROPE_NONE;
+    c->experts.is_share_of_all = false;
     c->recurrence = kimi_delta(c->n_heads, ig_section_int(r, "kda.head_dim", IG_RECURRENCE_DIMS, -1),
                                ig_section_int(r, "ssm.conv_kernel", IG_RECURRENCE_TAPS, -1));
 }
@@ -136,18 +136,18 @@ static ig_latent_shape read_shape(ig_hf_reader *r) {
 /* "head_dim" and "num_key_value_heads" mean nothing in these files. */
 static void read_latent(ig_hf_reader *r, ig_config *c) {
     int n_rot = ig_hf_int(r, r->root, "qk_rope_head_dim", IG_KV_DIMS, 64);
-    c->n_rot = n_rot;
+    c->rope.n = n_rot;
     ig_hf_read_llama(r, c);
     set_latent(c, read_shape(r), n_rot);
     set_gain(c, 0.1 * ig_hf_number(r, ig_hf_rope_object(r), "mscale_all_dim", 0));
-    if (ig_hf_bool(r, "rope_interleave", true)) c->rope = IG_ROPE_ADJACENT;
+    if (ig_hf_bool(r, "rope_interleave", true)) c->rope.kind = IG_ROPE_ADJACENT;
     if (ig_hf_bool(r, "attention_bias", false)) ig_hf_refuse(r, "attention_bias", "true");
 }
 
 /* Groups of experts, of which the best ones are chosen first. */
 static void read_groups(ig_hf_reader *r, ig_config *c) {
-    c->n_expert_groups = ig_hf_count(r, "n_group", c->n_experts, 1);
-    c->n_groups_used = ig_hf_count(r, "topk_group", c->n_expert_groups, 1);
+    c->experts.n_groups = ig_hf_count(r, "n_group", c->experts.n, 1);
+    c->experts.n_groups_used = ig_hf_count(r, "topk_group", c->experts.n_groups, 1);
 }
 
 void ig_hf_read_deepseek_v2(ig_hf_reader *r, ig_config *c) {
@@ -157,8 +157,8 @@ void ig_hf_read_deepseek_v2(ig_hf_reader *r, ig_config *c) {
     if (r->status) return;
     if (strcmp(ig_hf_text(r, r->root, "scoring_func", "softmax"), "softmax") != 0)
         ig_hf_refuse(r, "scoring_func", "other than softmax");
-    if (!c->is_share_of_all) ig_hf_refuse(r, "norm_topk_prob", "true");
-    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    if (!c->experts.is_share_of_all) ig_hf_refuse(r, "norm_topk_prob", "true");
+    c->experts.routing = IG_ROUTING_SOFTMAX_FIRST;
     const char *how = ig_hf_text(r, r->root, method, greedy);
     if (strcmp(how, "group_limited_greedy") == 0)
         read_groups(r, c);
@@ -172,7 +172,7 @@ void ig_hf_read_deepseek_v3(ig_hf_reader *r, ig_config *c) {
     if (r->status) return;
     if (strcmp(ig_hf_text(r, r->root, "scoring_func", "sigmoid"), "sigmoid") != 0)
         ig_hf_refuse(r, "scoring_func", "other than sigmoid");
-    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 2.5);
+    c->experts.scale = ig_hf_scale(r, "routed_scaling_factor", 2.5);
     read_groups(r, c);
 }
 
@@ -181,7 +181,7 @@ void ig_hf_read_mistral4(ig_hf_reader *r, ig_config *c) {
     read_latent(r, c);
     ig_hf_read_later_experts(r, c, 0, true);
     if (r->status) return;
-    c->routing = IG_ROUTING_SOFTMAX_FIRST;
+    c->experts.routing = IG_ROUTING_SOFTMAX_FIRST;
     read_groups(r, c);
     ig_hf_read_growth(r, c);
 }
@@ -210,10 +210,10 @@ static void check_plain_layers(ig_hf_reader *r, const ig_config *c) {
 
 /* GLM-4.7-Flash. */
 void ig_hf_read_glm4_moe_lite(ig_hf_reader *r, ig_config *c) {
-    c->norm_eps = 1e-5f;
+    c->norms.eps = 1e-5f;
     ig_hf_read_deepseek_v3(r, c);
     check_plain_layers(r, c);
-    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1.8);
+    c->experts.scale = ig_hf_scale(r, "routed_scaling_factor", 1.8);
 }
 
 static void read_indexer(ig_hf_reader *r, ig_config *c, int n_heads) {
@@ -254,7 +254,7 @@ static bool has_indexer(ig_hf_reader *r, int l) {
 /* GLM-5. */
 void ig_hf_read_glm_moe_dsa(ig_hf_reader *r, ig_config *c) {
     bool own[IG_MAX_LAYERS];
-    c->norm_eps = 1e-5f;
+    c->norms.eps = 1e-5f;
     c->is_index_adjacent = true;
     read_indexer(r, c, 32);
     for (int l = 0; l < c->n_layers && !r->status; l++) own[l] = has_indexer(r, l);
@@ -287,20 +287,20 @@ static void read_kimi_layers(ig_hf_reader *r, ig_config *c, const json_t *own) {
 /* Kimi Linear. Layers that attend do not rotate. Files have other names for what experts state. */
 void ig_hf_read_kimi_linear(ig_hf_reader *r, ig_config *c) {
     const json_t *own = ig_hf_get(r->root, "linear_attn_config"), *root = r->root;
-    c->norm_eps = 1e-5f;
+    c->norms.eps = 1e-5f;
     c->n_ctx_train = ig_hf_int(r, root, "model_max_length", IG_MAX_CTX, c->n_ctx_train);
     read_latent(r, c);
-    c->rope = IG_ROPE_NONE;
+    c->rope.kind = IG_ROPE_NONE;
     if (!ig_hf_bool(r, "mla_use_nope", true)) ig_hf_refuse(r, "mla_use_nope", "false");
     ig_hf_read_later_experts(r, c, 1, true);
     if (r->status) return;
     check_plain_layers(r, c);
-    c->n_experts_used = ig_hf_int(r, root, "num_experts_per_token", c->n_experts, c->n_experts_used);
-    c->d_ff_shared = c->d_ff * ig_hf_count(r, "num_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
-    c->is_share_of_all = !ig_hf_bool(r, "moe_renormalize", true);
-    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 2.446);
-    c->n_expert_groups = ig_hf_count(r, "num_expert_group", c->n_experts, 1);
-    c->n_groups_used = ig_hf_count(r, "topk_group", c->n_expert_groups, 1);
+    c->experts.n_used = ig_hf_int(r, root, "num_experts_per_token", c->experts.n, c->experts.n_used);
+    c->experts.d_shared = c->d_ff * ig_hf_count(r, "num_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    c->experts.is_share_of_all = !ig_hf_bool(r, "moe_renormalize", true);
+    c->experts.scale = ig_hf_scale(r, "routed_scaling_factor", 2.446);
+    c->experts.n_groups = ig_hf_count(r, "num_expert_group", c->experts.n, 1);
+    c->experts.n_groups_used = ig_hf_count(r, "topk_group", c->experts.n_groups, 1);
     const char *scores = ig_hf_text(r, root, "moe_router_activation_func", "sigmoid");
     if (strcmp(scores, "sigmoid") != 0) ig_hf_refuse(r, "moe_router_activation_func", scores);
     c->recurrence =

@@ -89,7 +89,7 @@ void ig_gguf_read_gemma4(ig_section *r, ig_config *c);
 
 typedef struct ig_gguf_family {
     const char *name; /* the file's general.architecture */
-    ig_rope rope;
+    ig_rope_kind rope;
     void (*read)(ig_section *r, ig_config *c); /* what is its own */
     const char *own[24];                       /* keys that it uses, which must be neutral in others */
 } ig_gguf_family;

@@ -251,7 +251,7 @@ ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const
     if (!x) return ig_fail_memory(err, "room for experts", sizeof *x);
     x->device = panels;
     x->layers = weights->layers, x->n_layers = ig_config_expert_layers(c);
-    x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
+    x->per_layer = c->experts.n, x->n_chosen = c->experts.n_used;
     x->n_experts = x->n_layers * x->per_layer;
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->work, NULL);

@@ -136,7 +136,7 @@ ig_status ig_expert_lane_open(ig_expert_lane **out, ig_device *d, ig_weights *we
     if (!x) return ig_fail_memory(err, "room for experts", sizeof *x);
     x->d = d;
     x->layers = weights->layers, x->n_layers = ig_config_expert_layers(c);
-    x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
+    x->per_layer = c->experts.n, x->n_chosen = c->experts.n_used;
     x->n_experts = x->n_layers * x->per_layer;
     x->experts = calloc((size_t)x->n_experts, sizeof *x->experts);
     ig_status s =

@@ -41,21 +41,22 @@ void ig_forward_multiply(const forward *f, float *const *y, const ig_matrix *con
 
 static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, float eps, int first) {
     size_t at = (size_t)first * (size_t)f->c->d_model;
-    const ig_norm norm = {.n = f->c->d_model, .is_rms = f->c->norm == IG_NORM_RMS, .eps = eps, .w = w->w, .b = w->b};
+    const ig_norm norm = {
+        .n = f->c->d_model, .is_rms = f->c->norms.kind == IG_NORM_RMS, .eps = eps, .w = w->w, .b = w->b};
     f->dev->ops->norm(f->dev, y + at, x + at, &norm, f->n_rows - first);
 }
 
 void ig_forward_normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w) {
-    normalise_from(f, y, x, w, f->c->norm_eps, f->step.first_row);
+    normalise_from(f, y, x, w, f->c->norms.eps, f->step.first_row);
 }
 
 /* What a part of a layer gave, b->y, joins the state. */
 static void add_part(const forward *f, const ig_norm_weights *after, const ig_norm_weights *of_sum) {
     size_t d = (size_t)f->c->d_model, at = (size_t)f->step.first_row * d;
     ig_batch *b = f->b;
-    if (after->w) normalise_from(f, b->y, b->y, after, f->c->after_eps, f->step.first_row);
+    if (after->w) normalise_from(f, b->y, b->y, after, f->c->norms.after_eps, f->step.first_row);
     f->dev->ops->add(f->dev, b->h + at, b->y + at, (size_t)f->n_rows * d - at);
-    if (f->c->norm_order == IG_NORMS_OF_SUMS) ig_forward_normalise(f, b->h, b->h, of_sum);
+    if (f->c->norms.order == IG_NORMS_OF_SUMS) ig_forward_normalise(f, b->h, b->h, of_sum);
 }
 
 /* What layers get of the rows' tokens beside the state, which is their embedding: of a table and of norms of products,
@@ -66,7 +67,7 @@ static void embed_for_layers(const forward *f) {
     float *inputs = f->b->inputs;
     ig_forward_apply(f, inputs, &w->input_in, f->b->h);
     const ig_norm norm = {
-        .n = c->d_layer_input, .is_rms = true, .eps = c->norm_eps * (float)c->d_model, .w = w->input_norm};
+        .n = c->d_layer_input, .is_rms = true, .eps = c->norms.eps * (float)c->d_model, .w = w->input_norm};
     f->dev->ops->norm(f->dev, inputs, inputs, &norm, f->n_rows * c->n_layers);
     f->dev->ops->embed(f->dev, inputs, &w->input_table, (float)sqrt(0.5 * c->d_layer_input), f->b->ids, f->n_rows,
                        true);
@@ -97,8 +98,8 @@ static void embed(const forward *f) {
     float scale = (float)f->c->embed_scale;
     f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, scale, b->ids, f->n_rows, false);
     if (projected) ig_forward_apply(f, b->h, &w->embed_in, b->x);
-    if (f->c->norms_embeddings)
-        f->dev->ops->norm(f->dev, b->h, b->h, &(ig_norm){.n = f->c->d_model, .is_rms = true, .eps = f->c->norm_eps},
+    if (f->c->norms.of_embeddings)
+        f->dev->ops->norm(f->dev, b->h, b->h, &(ig_norm){.n = f->c->d_model, .is_rms = true, .eps = f->c->norms.eps},
                           f->n_rows);
     if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, 1, b->positions, f->n_rows, true);
     if (w->input_in.w) embed_for_layers(f);
@@ -341,14 +342,14 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     if (next.layer == c->n_layers || c->is_recurrent[next.layer]) return IG_OK;
     go_to(&next, next.layer);
     if (!any_guesses(&next, kind)) return IG_OK;
-    if (c->norm_order == IG_NORMS_OF_SUMS && kind != IG_SPECULATE_PAPER) return IG_OK; /* it is not a sum's yet */
+    if (c->norms.order == IG_NORMS_OF_SUMS && kind != IG_SPECULATE_PAPER) return IG_OK; /* it is not a sum's yet */
     ig_status status = take_weights(f, next.layer, IG_WEIGHTS_QUERY, err);
     ig_step_lap(&f->b->rows, IG_STEP_WAIT);
     if (status) return status;
     if (kind != IG_SPECULATE_PAPER && !ig_config_norms_first(c))
         x = f->b->h;
     else if (kind != IG_SPECULATE_PAPER)
-        normalise_from(f, x, f->b->h, &f->m->weights.layers[next.layer].attn_norm, c->norm_eps, f->n_dense);
+        normalise_from(f, x, f->b->h, &f->m->weights.layers[next.layer].attn_norm, c->norms.eps, f->n_dense);
     status = guess_queries(&next, kind, x, err);
     if (!status) ig_step_guess(&next.step, kind);
     return status;
@@ -518,7 +519,7 @@ static void cut_segments(const ig_batch *b, bool failed) {
  * they go through once more. */
 static ig_status run(forward *f, ig_error *err) {
     ig_batch *b = f->b;
-    f->step.is_late = !b->tap && !f->c->n_experts && !f->c->n_layers_sharing && ig_step_may_be_late(&f->step);
+    f->step.is_late = !b->tap && !f->c->experts.n && !f->c->n_layers_sharing && ig_step_may_be_late(&f->step);
     embed(f);
     ig_status status = run_layers(f, err);
     if (status || !f->step.is_late) return status;

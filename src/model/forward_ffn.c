@@ -46,7 +46,7 @@ static void run_expert(const forward *f, const ig_ffn *w, float *y, const float 
                        const float *shares, int n_listed) {
     const ig_routes *r = &f->b->routes;
     int d = w->up.n_in;
-    const bool early = f->c->are_inputs_shared;
+    const bool early = f->c->experts.are_inputs_shared;
     float *in = early ? r->y : r->x, *out = early ? r->x : r->y;
     const ig_shares shared = {r->adapter_shares, f->shares.taken};
     for (int at = 0, n; at < n_listed; at += n) {
@@ -68,7 +68,7 @@ static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chos
     const ig_routes *r = &f->b->routes;
     const ig_matrix *in[2 * IG_MAX_EXPERTS] = {NULL};
     size_t d_ff = (size_t)f->c->d_ff;
-    float *gate = r->hidden, *up = gate + (size_t)f->c->n_experts_used * d_ff, *to[2 * IG_MAX_EXPERTS] = {NULL},
+    float *gate = r->hidden, *up = gate + (size_t)f->c->experts.n_used * d_ff, *to[2 * IG_MAX_EXPERTS] = {NULL},
           *one = r->y;
     bool gated = ig_activation_is_gated(f->c->activation);
     int n_in = 0;
@@ -108,7 +108,7 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, float *y, const
     const ig_routes *r = &f->b->routes;
     int32_t chosen[IG_MAX_EXPERTS];
     int n = list_chosen(r, w->n_experts, chosen), layer = f->layer;
-    bool is_single = f->n_rows == 1 && f->n_dense == 0 && !f->c->are_inputs_shared;
+    bool is_single = f->n_rows == 1 && f->n_dense == 0 && !f->c->experts.are_inputs_shared;
     for (int i = 0, n_now; i < n; i += n_now) {
         n_now = is_single ? n : 1;
         ig_status status = take_experts(f, chosen + i, n_now, err);
@@ -145,7 +145,7 @@ static ig_status feed_beside(const forward *f, const ig_layer *w, float *x, ig_e
 static ig_status feed_narrow(const forward *f, const ig_layer *w, float *x, ig_error *err) {
     const ig_routes *r = &f->b->routes;
     size_t first = (size_t)f->step.first_row, n = (size_t)f->n_rows - first, d = (size_t)f->c->d_model,
-           width = (size_t)f->c->d_expert;
+           width = (size_t)f->c->experts.width;
     ig_forward_apply(f, r->in, &w->experts_in, x);
     f->dev->ops->clear(f->dev, r->sum + first * width, n * width * sizeof(float));
     ig_status status = run_chosen(f, w, r->sum, r->in, err);
@@ -174,7 +174,8 @@ static ig_status feed_experts(const forward *f, const ig_layer *w, float *x, ig_
         feed_forward(f, &w->shared, x);
     else
         f->dev->ops->clear(f->dev, f->b->y + first * d, n * sizeof(float));
-    if (f->c->shared_scale != 1) f->dev->ops->scale(f->dev, f->b->y + first * d, (float)f->c->shared_scale, n);
+    if (f->c->experts.shared_scale != 1)
+        f->dev->ops->scale(f->dev, f->b->y + first * d, (float)f->c->experts.shared_scale, n);
     if (is_gated) run_expert(f, &w->shared, f->b->y, x, r->all + first, r->shared.host + first, f->n_rows - (int)first);
     return w->experts_in.w ? feed_narrow(f, w, x, err) : run_chosen(f, w, f->b->y, x, err);
 }

@@ -11,7 +11,7 @@ static const float mean_eps = 1e-6f;
 static void place(const forward *f, float *x, const ig_norm_weights *norm, int n_heads, int first) {
     int dim = f->c->index.dim;
     ig_norm how = {
-        .n = dim, .is_rms = !norm->b, .eps = norm->b ? mean_eps : f->c->inner_eps, .w = norm->w, .b = norm->b};
+        .n = dim, .is_rms = !norm->b, .eps = norm->b ? mean_eps : f->c->norms.inner_eps, .w = norm->w, .b = norm->b};
     x += (size_t)first * (size_t)(n_heads * dim);
     if (norm->w) f->dev->ops->norm(f->dev, x, x, &how, (f->n_rows - first) * n_heads);
     ig_forward_rotate_index(f, x, n_heads, first);

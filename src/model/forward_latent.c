@@ -7,7 +7,7 @@
 /* Norms within these layers have an epsilon of their own, whatever a file states. */
 static const float latent_eps = 1e-6f;
 
-static int key_width(const ig_config *c) { return c->latent.key_dim + c->n_rot; }
+static int key_width(const ig_config *c) { return c->latent.key_dim + c->rope.n; }
 
 static void copy_parts(const forward *f, float *to, int to_row, const float *from, int from_row, int n, int n_rows) {
     f->dev->ops->copy_rows(f->dev, to, (size_t)to_row, from, (size_t)from_row, n, n_rows);
@@ -37,8 +37,8 @@ static void make_rows(const forward *f, const ig_layer *w, const float *x) {
     int rank = c->latent.kv_rank;
     ig_forward_multiply(f, (float *[]){latent, rotating}, (const ig_matrix *[]){&w->k, &w->latent.rotating}, 2, x, 0);
     normalise(f, latent, w->k_norm, rank, 0);
-    copy_parts(f, k, c->head_dim, rotating, c->n_rot, c->n_rot, f->n_rows);
-    copy_parts(f, k + c->n_rot, c->head_dim, latent, rank, rank, f->n_rows);
+    copy_parts(f, k, c->head_dim, rotating, c->rope.n, c->rope.n, f->n_rows);
+    copy_parts(f, k + c->rope.n, c->head_dim, latent, rank, rank, f->n_rows);
     ig_forward_rotate(f, k, 1, false, 0);
     f->dev->ops->copy(f->dev, f->b->rows.v.dev, k, (size_t)f->n_rows * (size_t)c->head_dim * sizeof *k);
 }
@@ -55,7 +55,7 @@ void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const f
         x = f->b->q_latent;
     }
     ig_forward_multiply(f, &heads, (const ig_matrix *[]){&w->q}, 1, x, first);
-    copy_parts(f, q + row * (size_t)d, d, heads + row * (size_t)width + c->latent.key_dim, width, c->n_rot,
+    copy_parts(f, q + row * (size_t)d, d, heads + row * (size_t)width + c->latent.key_dim, width, c->rope.n,
                (f->n_rows - first) * c->n_heads);
     multiply_heads(f,
                    (ig_head_product){.m = &w->latent.key_up,
@@ -63,7 +63,7 @@ void ig_forward_make_latent_queries(const forward *f, const ig_layer *w, const f
                                      .of_head = c->latent.kv_rank,
                                      .n = c->latent.kv_rank,
                                      .x = heads,
-                                     .y = q + c->n_rot,
+                                     .y = q + c->rope.n,
                                      .x_head = (size_t)width,
                                      .y_head = (size_t)d},
                    first);
@@ -85,7 +85,7 @@ const float *ig_forward_make_values(const forward *f, const ig_layer *w) {
                                      .of_head = of_head,
                                      .first = of_head - n,
                                      .n = n,
-                                     .x = f->b->x + c->n_rot,
+                                     .x = f->b->x + c->rope.n,
                                      .y = f->b->heads,
                                      .x_head = (size_t)c->head_dim,
                                      .y_head = (size_t)n},

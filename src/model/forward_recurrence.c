@@ -53,8 +53,11 @@ static const float *gate_and_norm(const forward *f, const ig_recurrent *w, size_
     float *gate = b->mixed_gate, *x = gates_first ? gate : b->x;
     if (gates_first) ops->activate(f->dev, IG_SILU_GATED, gate, b->x, n);
     if (!w->norm && gates_first) return gate;
-    const ig_norm norm = {
-        .n = n_norm, .is_rms = true, .eps = f->c->inner_eps, .w = w->norm, .n_w = gates_first ? s->n_key_heads : 1};
+    const ig_norm norm = {.n = n_norm,
+                          .is_rms = true,
+                          .eps = f->c->norms.inner_eps,
+                          .w = w->norm,
+                          .n_w = gates_first ? s->n_key_heads : 1};
     ops->norm(f->dev, x, x, &norm, (int)(n / (size_t)n_norm));
     ig_activation kind = s->kind == IG_KIMI_DELTA ? IG_SIGMOID_GATED : IG_SILU_GATED;
     if (!gates_first) ops->activate(f->dev, kind, gate, x, n);

@@ -20,11 +20,11 @@ static void rotate_row(void *arg, int number, int thread) {
     int row = number % f->n_rows, rotation = number / f->n_rows, position = f->b->positions[row];
     bool is_grown = rotation == ig_config_rope_sets(c);
     int set = is_grown ? IG_ROPE_MAIN : rotation, half = ig_config_n_rot(c, rotation) / 2,
-        n_turning = is_grown && c->grows_unrotated ? 0 : ig_config_n_rot(c, set) / 2;
+        n_turning = is_grown && c->rope.grows_unrotated ? 0 : ig_config_n_rot(c, set) / 2;
     float *cs = f->b->cs.host + rotation_at(f, rotation, row);
-    double steps = is_grown ? floor((position + c->grows_unrotated) / c->growth_length) : 0;
-    double growth = is_grown ? 1 + c->query_growth * log(1 + steps) : 1;
-    double gain = set == IG_ROPE_MAIN ? c->rope_gain * growth : 1;
+    double steps = is_grown ? floor((position + c->rope.grows_unrotated) / c->rope.growth_length) : 0;
+    double growth = is_grown ? 1 + c->rope.query_growth * log(1 + steps) : 1;
+    double gain = set == IG_ROPE_MAIN ? c->rope.gain * growth : 1;
     (void)thread;
     for (int i = 0; i < half; i++) {
         double angle = i < n_turning ? position * f->m->inv_freq[set][i] : 0;
@@ -98,7 +98,7 @@ void ig_forward_place_rows(forward *f) {
     }
     for (int l = 0; f->c->d_layer_input && l < f->c->n_layers; l++)
         for (int row = 0; row < f->n_rows; row++) f->b->input_rows[l * f->n_rows + row] = row * f->c->n_layers + l;
-    if (f->c->rope == IG_ROPE_NONE) return;
+    if (f->c->rope.kind == IG_ROPE_NONE) return;
     int n = f->n_rows * ig_config_rotations(f->c);
     f->dev->ops->parallel(f->dev, n, rotate_row, f);
     size_t n_floats = (size_t)f->n_rows * (size_t)ig_config_rotated(f->c);
@@ -107,29 +107,30 @@ void ig_forward_place_rows(forward *f) {
 
 static void normalise_heads(const forward *f, float *x, int n_heads, const float *norm, int n_rows) {
     const ig_config *c = f->c;
-    int dim = f->step.heads.head_dim, width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * dim : dim;
+    int dim = f->step.heads.head_dim, width = c->norms.of_heads == IG_HEAD_NORM_ALL ? n_heads * dim : dim;
     int n = n_rows * (n_heads * dim / width);
-    if (c->norms_rotated && c->rope_set[f->layer] == IG_ROPE_LEFT_OUT) return;
-    if (norm || c->are_head_norms_plain)
-        f->dev->ops->norm(f->dev, x, x, &(ig_norm){.n = width, .is_rms = true, .eps = c->inner_eps, .w = norm}, n);
+    if (c->norms.are_of_rotated && c->rope.set[f->layer] == IG_ROPE_LEFT_OUT) return;
+    if (norm || c->norms.of_heads_are_plain)
+        f->dev->ops->norm(f->dev, x, x, &(ig_norm){.n = width, .is_rms = true, .eps = c->norms.inner_eps, .w = norm},
+                          n);
 }
 
 void ig_forward_rotate(const forward *f, float *x, int n_heads, bool are_queries, int first) {
     const ig_config *c = f->c;
-    int set = c->rope_set[f->layer];
+    int set = c->rope.set[f->layer];
     bool is_left_out = set == IG_ROPE_LEFT_OUT;
-    if (are_queries && c->query_growth > 0 && is_left_out == c->grows_unrotated)
+    if (are_queries && c->rope.query_growth > 0 && is_left_out == c->rope.grows_unrotated)
         set = ig_config_rope_sets(c);
-    else if (c->rope == IG_ROPE_NONE || is_left_out)
+    else if (c->rope.kind == IG_ROPE_NONE || is_left_out)
         return;
     const ig_rotation by = {f->b->cs.dev + rotation_at(f, set, first), ig_config_n_rot(c, set),
-                            c->rope == IG_ROPE_ADJACENT};
+                            c->rope.kind == IG_ROPE_ADJACENT};
     f->dev->ops->rope(f->dev, x, &by, f->n_rows - first, n_heads, f->step.heads.head_dim);
 }
 
 void ig_forward_rotate_index(const forward *f, float *x, int n_heads, int first) {
     const ig_config *c = f->c;
-    const ig_rotation by = {f->b->cs.dev + rotation_at(f, IG_ROPE_MAIN, first), c->n_rot, c->is_index_adjacent};
+    const ig_rotation by = {f->b->cs.dev + rotation_at(f, IG_ROPE_MAIN, first), c->rope.n, c->is_index_adjacent};
     f->dev->ops->rope(f->dev, x, &by, f->n_rows - first, n_heads, c->index.dim);
 }
 
@@ -137,9 +138,9 @@ void ig_forward_rotate_index(const forward *f, float *x, int n_heads, int first)
 static void place_heads(const forward *f, float *x, int n_heads, const float *norm, bool are_queries, int first) {
     int n = f->n_rows - first;
     x += (size_t)first * (size_t)n_heads * (size_t)f->step.heads.head_dim;
-    if (!f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
+    if (!f->c->norms.follow_rope) normalise_heads(f, x, n_heads, norm, n);
     ig_forward_rotate(f, x, n_heads, are_queries, first);
-    if (f->c->rotates_first) normalise_heads(f, x, n_heads, norm, n);
+    if (f->c->norms.follow_rope) normalise_heads(f, x, n_heads, norm, n);
 }
 
 void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int first) {
@@ -149,8 +150,9 @@ void ig_forward_place_queries(const forward *f, float *q, const ig_layer *w, int
 void ig_forward_place_values(const forward *f, float *v, const float *from) {
     const ig_head_shape *s = &f->step.heads;
     int n = f->n_rows * s->n_kv_heads;
-    if (f->c->norms_values)
-        f->dev->ops->norm(f->dev, v, from, &(ig_norm){.n = s->head_dim, .is_rms = true, .eps = f->c->inner_eps}, n);
+    if (f->c->norms.of_values)
+        f->dev->ops->norm(f->dev, v, from, &(ig_norm){.n = s->head_dim, .is_rms = true, .eps = f->c->norms.inner_eps},
+                          n);
     else if (v != from)
         f->dev->ops->copy(f->dev, v, from, (size_t)n * (size_t)s->head_dim * sizeof *v);
 }

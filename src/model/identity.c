@@ -27,34 +27,35 @@ static uint64_t hash_samples(uint64_t h, const ig_tensor *t) {
 
 static uint64_t hash_config(uint64_t h, const ig_config *c) {
     const int64_t shapes[] = {
-        c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim,           c->d_model, c->d_ff, c->n_vocab,
-        c->rope,     c->n_rot,   c->rope_blend, (int64_t)c->norm_order};
-    const double numbers[] = {c->rope_theta,     c->rope_linear,       c->rope_factor, c->rope_low_freq,
-                              c->rope_high_freq, c->rope_original_ctx, c->attn_scale,  (double)c->norm_eps};
+        c->n_layers, c->n_heads,    c->n_kv_heads,          c->head_dim, c->d_model, c->d_ff, c->n_vocab, c->rope.kind,
+        c->rope.n,   c->rope.blend, (int64_t)c->norms.order};
+    const double numbers[] = {c->rope.theta,     c->rope.linear,       c->rope.factor, c->rope.low_freq,
+                              c->rope.high_freq, c->rope.original_ctx, c->attn_scale,  (double)c->norms.eps};
     h = hash_text(h, c->architecture);
     h = hash(h, shapes, sizeof shapes);
     h = hash(h, c->window, (size_t)c->n_layers * sizeof *c->window);
     h = hash(h, numbers, sizeof numbers);
     /* What came later counts where it is there, so that models have kept their identities. */
-    const double later[] = {c->rope_gain, c->embed_scale, c->logit_scale, c->rope_local_theta, (double)c->norm_offset};
+    const double later[] = {c->rope.gain, c->embed_scale, c->logit_scale, c->rope.local_theta, (double)c->norms.offset};
     static const double plain[] = {1, 1, 1, 0, 0};
     if (memcmp(later, plain, sizeof plain) != 0) h = hash(h, later, sizeof later);
-    const int64_t experts[] = {c->n_experts, c->n_experts_used, c->is_share_of_all};
-    if (c->n_experts) h = hash(h, experts, sizeof experts);
-    const double others[] = {c->n_plain_layers, c->d_ff_plain, c->d_ff_shared, c->routing, c->expert_scale};
-    if (c->routing || c->d_ff_shared) h = hash(h, others, sizeof others);
-    const double queries[] = {c->query_growth, c->rotates_first};
-    if (c->query_growth > 0 || c->rotates_first) h = hash(h, queries, sizeof queries);
-    const double unrotated[] = {c->growth_length, c->norms_rotated, c->has_chunks, c->expert_step};
-    if (c->grows_unrotated || c->norms_rotated || c->has_chunks || c->expert_step)
+    const int64_t experts[] = {c->experts.n, c->experts.n_used, c->experts.is_share_of_all};
+    if (c->experts.n) h = hash(h, experts, sizeof experts);
+    const double others[] = {c->n_plain_layers, c->d_ff_plain, c->experts.d_shared, c->experts.routing,
+                             c->experts.scale};
+    if (c->experts.routing || c->experts.d_shared) h = hash(h, others, sizeof others);
+    const double queries[] = {c->rope.query_growth, c->norms.follow_rope};
+    if (c->rope.query_growth > 0 || c->norms.follow_rope) h = hash(h, queries, sizeof queries);
+    const double unrotated[] = {c->rope.growth_length, c->norms.are_of_rotated, c->has_chunks, c->experts.step};
+    if (c->rope.grows_unrotated || c->norms.are_of_rotated || c->has_chunks || c->experts.step)
         h = hash(h, unrotated, sizeof unrotated);
     const double windows[] = {c->local_kv_heads, c->local_head_dim, c->n_layers_sharing, c->logit_cap,
-                              c->are_keys_values + 2 * c->norms_values + 4 * c->is_shared_beside};
-    if (c->local_kv_heads || c->n_layers_sharing || c->norms_values) h = hash(h, windows, sizeof windows);
+                              c->are_keys_values + 2 * c->norms.of_values + 4 * c->experts.is_shared_beside};
+    if (c->local_kv_heads || c->n_layers_sharing || c->norms.of_values) h = hash(h, windows, sizeof windows);
     const ig_latent_shape *latent = &c->latent;
-    const int64_t latents[] = {latent->kv_rank,   latent->q_rank,     latent->key_dim,
-                               latent->value_dim, c->n_expert_groups, c->n_groups_used};
-    if (latent->kv_rank || c->n_expert_groups > 1) h = hash(h, latents, sizeof latents);
+    const int64_t latents[] = {latent->kv_rank,   latent->q_rank,      latent->key_dim,
+                               latent->value_dim, c->experts.n_groups, c->experts.n_groups_used};
+    if (latent->kv_rank || c->experts.n_groups > 1) h = hash(h, latents, sizeof latents);
     const int64_t index[] = {c->index.n_heads, c->index.dim, c->index.n_chosen, c->is_index_adjacent};
     if (c->index.dim) h = hash(hash(h, index, sizeof index), c->index_layer, (size_t)c->n_layers * sizeof(uint16_t));
     const int64_t blocks[] = {c->index.block, c->index.n_local};
@@ -64,15 +65,16 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
                                   s->value_dim,   s->n_taps,        s->is_tiled + 2 * s->has_gate_pairs + 4 * s->kind};
     if (c->n_recurrent) h = hash(hash(h, recurrence, sizeof recurrence), c->is_recurrent, (size_t)c->n_layers);
     if (c->is_state_beside) h = hash(h, &c->multipliers, sizeof c->multipliers);
-    const double caps[] = {c->score_cap, c->shared_scale};
-    if (c->score_cap > 0 || c->shared_scale != 1) h = hash(h, caps, sizeof caps);
-    const double norms[] = {(double)c->after_eps, c->is_final_norm_whole, c->norms_embeddings, c->are_head_norms_plain};
-    if (c->norms_embeddings) h = hash(h, norms, sizeof norms);
-    if (c->has_numbered_parts) h = hash(h, c->first_part, (size_t)c->n_layers * sizeof *c->first_part);
+    const double caps[] = {c->score_cap, c->experts.shared_scale};
+    if (c->score_cap > 0 || c->experts.shared_scale != 1) h = hash(h, caps, sizeof caps);
+    const double norms[] = {(double)c->norms.after_eps, c->norms.is_final_whole, c->norms.of_embeddings,
+                            c->norms.of_heads_are_plain};
+    if (c->norms.of_embeddings) h = hash(h, norms, sizeof norms);
+    if (c->file.has_numbered_parts) h = hash(h, c->file.first_part, (size_t)c->n_layers * sizeof *c->file.first_part);
     for (int l = 0; l < c->n_layers; l++)
-        if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));
-    size_t n = c->n_rot / 2 > DIVISORS ? (size_t)c->n_rot / 2 : DIVISORS;
-    return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, n * sizeof *c->rope_long) : h;
+        if (c->rope.set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope.set[l]}, sizeof(int64_t));
+    size_t n = c->rope.n / 2 > DIVISORS ? (size_t)c->rope.n / 2 : DIVISORS;
+    return c->rope.blend == IG_BLEND_LONGROPE ? hash(h, c->rope.divisors, n * sizeof *c->rope.divisors) : h;
 }
 
 static bool is_adapted(const ig_model *m) { return m->adapters_hash[0] || m->adapters_hash[1]; }

@@ -37,8 +37,8 @@ static ig_key_frame frame_of_head(const ig_key_frame *f, const ig_config *c, int
 /* inv_freq NULL: the layer does not rotate. Origins stay 0 where not all that softmax sees would move with them. */
 static void frame_head(ig_key_frame f, const ig_config *c, const float *bias, const double *inv_freq, double gain,
                        bool has_sink_scores) {
-    int n_rot = inv_freq ? c->n_rot : 0, half = n_rot / 2;
-    bool adjacent = c->rope == IG_ROPE_ADJACENT;
+    int n_rot = inv_freq ? c->rope.n : 0, half = n_rot / 2;
+    bool adjacent = c->rope.kind == IG_ROPE_ADJACENT;
     for (int i = 0; i < half; i++)
         frame_pair(f.origin, f.scale, bias, adjacent ? 2 * i : i, adjacent ? 2 * i + 1 : half + i,
                    has_sink_scores ? INFINITY : inv_freq[i] * (POSITIONS - 1), gain);
@@ -51,9 +51,9 @@ static void frame_head(ig_key_frame f, const ig_config *c, const float *bias, co
 static void frame_layer(const ig_key_frame *f, const ig_config *c, const ig_weights *w, const ig_rope_frequencies *all,
                         int layer) {
     const float *bias = w->layers[layer].k.bias;
-    int set = c->rope == IG_ROPE_NONE ? IG_ROPE_LEFT_OUT : c->rope_set[layer];
+    int set = c->rope.kind == IG_ROPE_NONE ? IG_ROPE_LEFT_OUT : c->rope.set[layer];
     const double *inv_freq = set == IG_ROPE_LEFT_OUT ? NULL : all[set];
-    double gain = set == IG_ROPE_MAIN ? c->rope_gain : 1;
+    double gain = set == IG_ROPE_MAIN ? c->rope.gain : 1;
     int group = c->n_heads / c->n_kv_heads, d = c->head_dim;
     for (int h = 0; h < c->n_kv_heads; h++) {
         ig_key_frame head = frame_of_head(f, c, h);

@@ -23,37 +23,37 @@ ig_model_options ig_model_defaults(void) { return (ig_model_options){0}; }
  * those between blended. */
 static double llama3_frequency(const ig_config *c, double f) {
     double wavelength = 2 * acos(-1.0) / f;
-    if (wavelength < c->rope_original_ctx / c->rope_high_freq) return f;
-    if (wavelength > c->rope_original_ctx / c->rope_low_freq || c->rope_high_freq == c->rope_low_freq)
-        return f / c->rope_factor; /* the latter: there are none between (Llama 4) */
-    double smooth = (c->rope_original_ctx / wavelength - c->rope_low_freq) / (c->rope_high_freq - c->rope_low_freq);
-    return (1 - smooth) * f / c->rope_factor + smooth * f;
+    if (wavelength < c->rope.original_ctx / c->rope.high_freq) return f;
+    if (wavelength > c->rope.original_ctx / c->rope.low_freq || c->rope.high_freq == c->rope.low_freq)
+        return f / c->rope.factor; /* the latter: there are none between (Llama 4) */
+    double smooth = (c->rope.original_ctx / wavelength - c->rope.low_freq) / (c->rope.high_freq - c->rope.low_freq);
+    return (1 - smooth) * f / c->rope.factor + smooth * f;
 }
 
 /* The number i, not whole, of the frequency that makes so many turns in the original context. */
 static double number_of(const ig_config *c, double turns) {
-    return c->n_rot * log(c->rope_original_ctx / (turns * 2 * acos(-1.0))) / (2 * log(c->rope_theta));
+    return c->rope.n * log(c->rope.original_ctx / (turns * 2 * acos(-1.0))) / (2 * log(c->rope.theta));
 }
 
 /* YaRN's rule (arXiv 2309.00071; "yarn"): low frequencies are divided by `factor`, high ones kept, and those between
  * blended by their number, between whole numbers unless the model says otherwise. */
 static double yarn_frequency(const ig_config *c, int i, double f) {
-    double first = number_of(c, c->rope_high_freq), last = number_of(c, c->rope_low_freq);
-    first = fmax(c->rope_is_exact ? first : floor(first), 0);
-    last = fmin(c->rope_is_exact ? last : ceil(last), c->n_rot - 1);
+    double first = number_of(c, c->rope.high_freq), last = number_of(c, c->rope.low_freq);
+    first = fmax(c->rope.is_exact ? first : floor(first), 0);
+    last = fmin(c->rope.is_exact ? last : ceil(last), c->rope.n - 1);
     double divided = fmin(fmax((i - first) / (last == first ? 0.001 : last - first), 0), 1);
-    return (1 - divided) * f + divided * f / c->rope_factor;
+    return (1 - divided) * f + divided * f / c->rope.factor;
 }
 
 static void set_frequencies(ig_model *m) {
     const ig_config *c = &m->config;
     int n_local = ig_config_n_rot(c, IG_ROPE_LOCAL);
-    for (int i = 0; i < n_local / 2; i++) m->inv_freq[IG_ROPE_LOCAL][i] = pow(c->rope_local_theta, -2.0 * i / n_local);
-    for (int i = 0; i < c->n_rot / 2; i++) {
-        double f = pow(c->rope_theta, -2.0 * i / c->n_rot) / c->rope_linear;
-        if (c->rope_blend == IG_BLEND_LLAMA3) f = llama3_frequency(c, f);
-        if (c->rope_blend == IG_BLEND_YARN) f = yarn_frequency(c, i, f);
-        if (c->rope_blend == IG_BLEND_LONGROPE && !m->weights.rope_factors) f /= (double)c->rope_long[i];
+    for (int i = 0; i < n_local / 2; i++) m->inv_freq[IG_ROPE_LOCAL][i] = pow(c->rope.local_theta, -2.0 * i / n_local);
+    for (int i = 0; i < c->rope.n / 2; i++) {
+        double f = pow(c->rope.theta, -2.0 * i / c->rope.n) / c->rope.linear;
+        if (c->rope.blend == IG_BLEND_LLAMA3) f = llama3_frequency(c, f);
+        if (c->rope.blend == IG_BLEND_YARN) f = yarn_frequency(c, i, f);
+        if (c->rope.blend == IG_BLEND_LONGROPE && !m->weights.rope_factors) f /= (double)c->rope.divisors[i];
         if (m->weights.rope_factors) f /= (double)m->weights.rope_factors[i];
         m->inv_freq[IG_ROPE_MAIN][i] = f;
     }
@@ -72,7 +72,7 @@ static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *e
                                         .progress = o->progress,
                                         .progress_user = o->progress_user};
     ig_status s = IG_OK;
-    if (m->config.n_experts)
+    if (m->config.experts.n)
         s = ig_expert_cache_open(&m->experts, &m->weights, &m->config, files, n, options.panels, err);
     if (m->experts) options.expert_bytes = ig_expert_cache_least(m->experts);
     if (!s) s = ig_weight_stream_open(&m->stream, &m->weights, m->config.n_layers, files, n, &options, err);
@@ -98,7 +98,7 @@ static ig_status open_lanes(ig_model *m, ig_weight_lane_options *o, ig_error *er
     ig_device *d = m->ctx->device;
     bool fits = true;
     ig_status s = IG_OK;
-    if (o->vram_bytes && m->config.n_experts)
+    if (o->vram_bytes && m->config.experts.n)
         s = fit_all(&fits, m, o->vram_bytes < o->fixed_bytes ? 0 : o->vram_bytes - o->fixed_bytes, err);
     if (!s && !fits) s = ig_expert_lane_open(&m->expert_lane, d, &m->weights, &m->config, err);
     if (m->expert_lane) o->expert_bytes = ig_expert_lane_least(m->expert_lane);
@@ -427,13 +427,13 @@ static uint64_t count_private(const ig_model *m) {
 /* Of experts only those that are used are read. */
 static uint64_t count_left_out(const ig_weights *w, const ig_config *c) {
     uint64_t experts = 0;
-    if (!w->layers || !c->n_experts) return 0;
+    if (!w->layers || !c->experts.n) return 0;
     for (int l = 0; l < c->n_layers; l++)
         for (int e = 0; w->layers[l].router.w && e < w->layers[l].n_experts; e++) {
             const ig_ffn *f = &w->layers[l].experts[e];
             experts += ig_matrix_bytes(&f->gate) + ig_matrix_bytes(&f->up) + ig_matrix_bytes(&f->down);
         }
-    return experts / (uint64_t)c->n_experts * (uint64_t)(c->n_experts - c->n_experts_used);
+    return experts / (uint64_t)c->experts.n * (uint64_t)(c->experts.n - c->experts.n_used);
 }
 
 /* Tables are not read whole, unless one is the output matrix too. */
@@ -481,10 +481,10 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .head_dim = c->head_dim,
         .d_model = c->d_model,
         .d_ff = c->d_ff,
-        .n_experts = c->n_experts,
-        .n_experts_used = c->n_experts_used,
+        .n_experts = c->experts.n,
+        .n_experts_used = c->experts.n_used,
         .n_expert_layers = ig_config_expert_layers(c),
-        .d_ff_shared = c->d_ff_shared,
+        .d_ff_shared = c->experts.d_shared,
         .n_vocab = m->has_weights ? c->n_vocab
                    : m->tokenizer ? ig_tokenizer_n_vocab(m->tokenizer)
                                   : 0,

@@ -13,10 +13,11 @@
 typedef struct ig_routes {
     ig_twin scores; /* [max_rows][n_experts] the router's, of each row */
     float *beside;  /* [max_rows][d_model] the device's: what is for all tokens, where it has norms of its own */
-    /* [max_rows][d_expert] the device's: what experts read, and the sum of what they give, where that is not the state
+    /* [max_rows][experts.width] the device's: what experts read, and the sum of what they give, where that is not the
+     * state
      */
     float *in, *sum;
-    float *x, *y; /* [ffn_rows][d_model or d_expert] the device's: rows that an expert takes, and what it gives */
+    float *x, *y; /* [ffn_rows][d_model or experts.width] the device's: rows that an expert takes, and what it gives */
     float *adapter_shares; /* [ffn_rows][n_adapters] the device's: what those rows take of adapters */
     ig_twin shared;        /* [max_rows] of each row the share of what is for all tokens, where it is gated */
     int32_t *all;          /* [max_rows] 0, 1, 2, ... */

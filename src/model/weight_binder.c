@@ -143,7 +143,7 @@ static bool has_shape(const ig_tensor *t, int across, int down) {
 /* Of a matrix in FP8: for each of the blocks that the configuration states, for each row, or one for all of it. */
 static ig_block_scales bind_block_scales(ig_binder *b, const char *name, int n_out, int n_in) {
     const ig_tensor *t = find_scales(b, name);
-    int rows = b->c->fp8_block_rows, cols = b->c->fp8_block_cols;
+    int rows = b->c->file.fp8_block_rows, cols = b->c->file.fp8_block_cols;
     ig_block_scales s = {.n_rows = n_out, .n_cols = n_in, .n_across = 1};
     if (!t) return s;
     int across = cols ? (n_in + cols - 1) / cols : 1, down = rows ? (n_out + rows - 1) / rows : 1;
@@ -239,7 +239,7 @@ static int count_parts(ig_binder *b, const char *name, int n, int n_out, int n_i
         ig_adapter_pair pair;
         b->status = ig_adapter_find(&pair, &b->adapters->files[i], name, n, n_out, n_in, b->err);
         if (b->status || !pair.a) continue;
-        if (b->c->are_heads_mixed && strstr(name, ".query_key_value."))
+        if (b->c->file.are_heads_mixed && strstr(name, ".query_key_value."))
             b->status = ig_fail(b->err, IG_E_UNSUPPORTED,
                                 "%s: adapters of '%s', whose rows are of q, k and v in turns, are not supported",
                                 b->path, name);
@@ -370,6 +370,6 @@ ig_norm_weights ig_bind_norm(ig_binder *b, const char *part, int layer, double s
     bool is_bare = ig_bind_find(b, ig_bind_name(b, part, layer, "").text) != NULL; /* some of Falcon-H1's are */
     const char *suffix = is_bare ? "" : ".weight";
     ig_norm_weights n = {.w = ig_bind_part_scale(b, part, layer, suffix, b->c->d_model, scale)};
-    if (b->c->norm == IG_NORM_LAYER) n.b = ig_bind_part_vector(b, part, layer, ".bias", b->c->d_model, true);
+    if (b->c->norms.kind == IG_NORM_LAYER) n.b = ig_bind_part_vector(b, part, layer, ".bias", b->c->d_model, true);
     return n;
 }

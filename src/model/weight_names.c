@@ -484,7 +484,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
     *out = g ? gguf_names : hf_names;
     if (g) {
         /* Some families' files call it after what it follows. */
-        if (c->norm_order == IG_NORMS_BEFORE && !c->is_state_beside && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
+        if (c->norms.order == IG_NORMS_BEFORE && !c->is_state_beside && !ig_gguf_tensor(g, "blk.0.ffn_norm.weight"))
             out->ffn_norm = "blk.%d.post_attention_norm";
         if (c->recurrence.kind == IG_SHORT_CONVOLUTION) {
             out->final_norm = "token_embd_norm";
@@ -492,7 +492,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
             out->taps = "blk.%d.shortconv.conv";
             out->mixed_out = "blk.%d.shortconv.out_proj";
         }
-        if (c->is_shared_beside) {
+        if (c->experts.is_shared_beside) {
             out->shared_gate = out->gate;
             out->shared_up = out->up;
             out->shared_down = out->down;
@@ -500,7 +500,7 @@ void ig_weight_names_choose(ig_weight_names *out, const ig_config *c, const ig_g
         char both[48]; /* of the first layer that has experts */
         snprintf(both, sizeof both, "blk.%d.ffn_gate_up_exps.weight", ig_config_first_expert_layer(c));
         if (ig_gguf_tensor(g, both)) out->expert_gate_up = "blk.%d.ffn_gate_up_exps";
-        if (c->has_numbered_parts) out->ffn_norm = out->attn_norm;
+        if (c->file.has_numbered_parts) out->ffn_norm = out->attn_norm;
         if (c->recurrence.kind == IG_MAMBA_2) out->mixed = "blk.%d.ssm_in";
         if (c->recurrence.kind == IG_KIMI_DELTA) {
             out->mixed_gate = "blk.%d.ssm_g_b";

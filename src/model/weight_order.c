@@ -70,7 +70,7 @@ void ig_unpack_turned(ig_unpacker *u) {
         const stacked s = stacked_at(u, t);
         /* Where sizes are others binding says what is wrong. */
         if (!s.is_one || t->dims[0] != s.n_out || t->dims[1] != s.n_in || t->dims[2] > INT_MAX / s.n_out) continue;
-        bool is_mixed = u->c->expert_order == IG_EXPERTS_BY_MIXED_COLUMNS && !s.is_down;
+        bool is_mixed = u->c->file.expert_order == IG_EXPERTS_BY_MIXED_COLUMNS && !s.is_down;
         ig_unpacked p = {.codes = t,
                          .write = write_turned,
                          .n_in = (int)s.n_in,

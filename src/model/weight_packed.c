@@ -244,7 +244,7 @@ static void add_quantized(ig_unpacker *u, const ig_tensor *t, size_t n_end) {
     }
     p.bits = (int)bits, p.n_out = (int)n_out, p.n_in = (int)n_in, p.group = (int)(n_in / n_groups);
     p.scale_row = 1, p.scale_column = n_out;
-    p.zero_offset = is_awq ? 0 : u->c->zero_offset;
+    p.zero_offset = is_awq ? 0 : u->c->file.zero_offset;
     add(u, p, n_end, groups);
 }
 

@@ -110,8 +110,8 @@ ig_status ig_weights_unpack(ig_safetensors *s, ig_device *d, const ig_config *c,
         ig_unpack_packed(&u);
     else
         u.status = ig_fail_memory(err, "tensor list", n * sizeof *u.all);
-    if (!u.status && c->expert_order) ig_unpack_turned(&u);
-    if (!u.status && c->are_heads_mixed) ig_unpack_heads(&u);
+    if (!u.status && c->file.expert_order) ig_unpack_turned(&u);
+    if (!u.status && c->file.are_heads_mixed) ig_unpack_heads(&u);
     if (!u.status && u.n) u.status = replace(&u, loading);
     for (size_t i = 0; i < u.n; i++) free((char *)(uintptr_t)u.all[i].made.name);
     free(u.all);

@@ -26,8 +26,8 @@ static void bind_attention(ig_binder *b, ig_layer *l, int layer, int i) {
     const ig_head_shape *s = ig_heads_of(&heads, layer);
     int n_q = s->n_heads * s->head_dim, n_kv = s->n_kv_heads * s->head_dim;
     bool shares = layer >= c->n_layers - c->n_layers_sharing, has_values = !c->are_keys_values || c->window[layer];
-    bool is_all = c->head_norm == IG_HEAD_NORM_ALL;
-    if (c->is_qkv_fused) {
+    bool is_all = c->norms.of_heads == IG_HEAD_NORM_ALL;
+    if (c->file.is_qkv_fused) {
         ig_bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
     } else {
         l->q = ig_bind_matrix(b, n->q, i, c->is_gate_in_q ? 2 * n_q : n_q, c->d_model);
@@ -41,7 +41,7 @@ static void bind_attention(ig_binder *b, ig_layer *l, int layer, int i) {
         const float *sinks = ig_bind_part_vector(b, n->sinks, i, "", s->n_heads, true);
         if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
     }
-    if (c->head_norm == IG_HEAD_NORM_NONE || c->are_head_norms_plain) return;
+    if (c->norms.of_heads == IG_HEAD_NORM_NONE || c->norms.of_heads_are_plain) return;
     l->q_norm = ig_bind_scale(b, n->q_norm, i, is_all ? n_q : s->head_dim, 1);
     if (!shares) l->k_norm = ig_bind_scale(b, n->k_norm, i, is_all ? n_kv : s->head_dim, 1);
 }
@@ -100,9 +100,9 @@ static void multiply_layer(ig_binder *b, ig_layer *l) {
 static void bind_layer(ig_binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
-    bool are_before = c->norm_order != IG_NORMS_OF_PARTS, are_numbered = c->has_numbered_parts,
-         are_after = c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_OF_PARTS;
-    int first = are_numbered ? c->first_part[i] : i, second = are_numbered ? first + 1 : i;
+    bool are_before = c->norms.order != IG_NORMS_OF_PARTS, are_numbered = c->file.has_numbered_parts,
+         are_after = c->norms.order == IG_NORMS_AROUND || c->norms.order == IG_NORMS_OF_PARTS;
+    int first = are_numbered ? c->file.first_part[i] : i, second = are_numbered ? first + 1 : i;
     bind_input(b, l, i);
     if (are_before) l->attn_norm = ig_bind_norm(b, n->attn_norm, first, 1);
     if (are_after) l->attn_norm_after = ig_bind_norm(b, n->attn_norm_after, first, 1);
@@ -113,7 +113,7 @@ static void bind_layer(ig_binder *b, ig_layer *l, int i) {
         bind_attention(b, l, i, first);
     if (c->index.dim && c->index_layer[i] == i) bind_index(b, &l->index, first);
     if (c->has_no_ffn[i]) return;
-    if (c->norm_order == IG_NORMS_SHARED)
+    if (c->norms.order == IG_NORMS_SHARED)
         l->ffn_norm = l->attn_norm;
     else if (are_before)
         l->ffn_norm = ig_bind_norm(b, n->ffn_norm, second, 1);
@@ -125,11 +125,11 @@ static void bind_layer(ig_binder *b, ig_layer *l, int i) {
 /* Of "longrope" files hold two sets, of which the one for long contexts is used throughout. */
 static void bind_rope_factors(ig_binder *b) {
     ig_weights *w = b->w;
-    bool is_long = b->c->rope_blend == IG_BLEND_LONGROPE;
+    bool is_long = b->c->rope.blend == IG_BLEND_LONGROPE;
     const char *name = is_long ? "rope_factors_long.weight" : "rope_freqs.weight";
-    w->rope_factors = ig_bind_vector(b, name, b->c->n_rot / 2, is_long);
-    if (is_long) ig_bind_vector(b, "rope_factors_short.weight", b->c->n_rot / 2, false);
-    for (int i = 0; w->rope_factors && i < b->c->n_rot / 2; i++)
+    w->rope_factors = ig_bind_vector(b, name, b->c->rope.n / 2, is_long);
+    if (is_long) ig_bind_vector(b, "rope_factors_short.weight", b->c->rope.n / 2, false);
+    for (int i = 0; w->rope_factors && i < b->c->rope.n / 2; i++)
         if (!(w->rope_factors[i] > 0) && !b->status)
             b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' holds %g, must be above 0", b->path, name,
                                 (double)w->rope_factors[i]);
@@ -186,9 +186,9 @@ static void bind_all(ig_binder *b) {
         w->embed_out = ig_bind_plain(b, ig_bind_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
     }
     double logits = c->logit_cap > 0 ? c->logit_scale * c->logit_cap : c->logit_scale;
-    if (c->is_final_norm_whole) b->norm_offset = 0;
-    if (c->final_norm) w->final_norm = ig_bind_norm(b, b->names.final_norm, 0, 1 / logits);
-    b->norm_offset = c->norm_offset;
+    if (c->norms.is_final_whole) b->norm_offset = 0;
+    if (c->norms.has_final) w->final_norm = ig_bind_norm(b, b->names.final_norm, 0, 1 / logits);
+    b->norm_offset = c->norms.offset;
     if (c->d_layer_input) bind_inputs(b);
     bind_classes(b);
     bind_head(b);
@@ -224,17 +224,17 @@ static bool is_of_activations(const char *name) {
 static bool is_harmless(const ig_binder *b, const ig_tensor *t) {
     size_t n_prefix = strlen(b->names.prefix);
     bool is_prefixed = strncmp(t->name, b->names.prefix, n_prefix) == 0;
-    int layer = -1, n = b->c->has_numbered_parts ? b->c->n_parts : b->c->n_layers;
+    int layer = -1, n = b->c->file.has_numbered_parts ? b->c->file.n_parts : b->c->n_layers;
     if (is_prefixed && sscanf(t->name + n_prefix, b->g ? "blk.%4d." : "layers.%4d.", &layer) == 1 && layer >= n &&
-        layer < n + b->c->n_layers_left_out)
+        layer < n + b->c->file.n_layers_left_out)
         return true;
     if (is_left_of_sharing(b, t)) return true;
     if (layer >= 0 && layer < n && b->c->index.dim && b->c->index_layer[layer] != layer && strstr(t->name, ".indexer."))
         return true;
     if (b->g) return ig_name_ends_with(t->name, ".input_scale");
     if (is_prefixed && strncmp(t->name + n_prefix, "mtp_", 4) == 0) return true;
-    if (b->c->n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
-    if (b->c->is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
+    if (b->c->file.n_layers_left_out && strncmp(t->name, "mtp.", 4) == 0) return true;
+    if (b->c->file.is_text_part && !is_prefixed && strcmp(t->name, b->names.head) != 0) return true;
     static const char *const masks[] = {".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"};
     for (size_t i = 0; i < IG_COUNT(masks); i++)
         if (ig_name_ends_with(t->name, masks[i])) return true;
@@ -276,7 +276,8 @@ static void check_types(ig_binder *b) {
 
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           const ig_adapters *adapters, ig_error *err) {
-    ig_binder b = {.c = c, .g = g, .st = st, .norm_offset = c->norm_offset, .w = out, .adapters = adapters, .err = err};
+    ig_binder b = {
+        .c = c, .g = g, .st = st, .norm_offset = c->norms.offset, .w = out, .adapters = adapters, .err = err};
     *out = (ig_weights){0};
     b.path = g ? ig_gguf_path(g) : ig_safetensors_path(st);
     b.n_tensors = ig_tensors_count(g, st);
@@ -286,7 +287,7 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     /* An output matrix that is there counts, whatever is stated: the embedding's own, as old checkpoints have it, is
      * the same. Of a text part it can be stated in two places that differ, and a model without a head is for
      * embeddings. */
-    bool may_lack_head = c->tied || c->is_text_part || (!g && !*b.names.prefix);
+    bool may_lack_head = c->tied || c->file.is_text_part || (!g && !*b.names.prefix);
     out->is_tied = may_lack_head && !ig_bind_find(&b, b.names.head);
     check_types(&b);
     if (!b.status) bind_all(&b);

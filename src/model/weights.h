@@ -72,8 +72,8 @@ typedef struct ig_layer {
     ig_ffn *experts; /* [n_experts], of all layers one behind the other: this one's begin with `first_expert` */
     int n_experts, first_expert; /* without a router 1, or 0: there is no feed-forward part */
     ig_ffn shared;               /* of all tokens, beside the experts; absent in most models */
-    /* [d_expert][d_model] what experts read of the state, and [d_model][d_expert] what joins it of their sum; absent in
-     * most models, whose experts read the state. */
+    /* [experts.width][d_model] what experts read of the state, and [d_model][experts.width] what joins it of their sum;
+     * absent in most models, whose experts read the state. */
     ig_matrix experts_in, experts_out;
     /* Where each of both has norms of its own: ffn_norm is then of what the shared one gets. */
     ig_norm_weights router_norm, experts_norm, experts_norm_after, shared_norm_after;

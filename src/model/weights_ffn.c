@@ -13,7 +13,7 @@
 static void bind_ffn(ig_binder *b, ig_ffn *f, int i, int d_ff) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
-    if (c->is_gate_up_fused) {
+    if (c->file.is_gate_up_fused) {
         ig_bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, (int[]){d_ff, d_ff}, 2, c->d_model);
     } else {
         if (ig_activation_is_gated(c->activation)) f->gate = ig_bind_matrix(b, n->gate, i, d_ff, c->d_model);
@@ -25,17 +25,17 @@ static void bind_ffn(ig_binder *b, ig_ffn *f, int i, int d_ff) {
 static void bind_shared(ig_binder *b, ig_ffn *f, int i) {
     const ig_config *c = b->c;
     const ig_weight_names *n = &b->names;
-    if (!c->d_ff_shared) return;
-    if (c->is_gate_up_fused) {
-        int rows[] = {c->d_ff_shared, c->d_ff_shared};
+    if (!c->experts.d_shared) return;
+    if (c->file.is_gate_up_fused) {
+        int rows[] = {c->experts.d_shared, c->experts.d_shared};
         ig_bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, rows, 2, c->d_model);
-        f->down = ig_bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
+        f->down = ig_bind_matrix(b, n->shared_down, i, c->d_model, c->experts.d_shared);
         return;
     }
     if (ig_activation_is_gated(c->activation))
-        f->gate = ig_bind_matrix(b, n->shared_gate, i, c->d_ff_shared, c->d_model);
-    f->up = ig_bind_matrix(b, n->shared_up, i, c->d_ff_shared, c->d_model);
-    f->down = ig_bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
+        f->gate = ig_bind_matrix(b, n->shared_gate, i, c->experts.d_shared, c->d_model);
+    f->up = ig_bind_matrix(b, n->shared_up, i, c->experts.d_shared, c->d_model);
+    f->down = ig_bind_matrix(b, n->shared_down, i, c->d_model, c->experts.d_shared);
 }
 
 /* One row, which may be stored as a vector. */
@@ -47,7 +47,7 @@ static ig_matrix bind_shared_gate(ig_binder *b, int layer) {
 
 /* A matrix of expert number e. */
 static ig_matrix bind_expert(ig_binder *b, const char *part, int layer, int e, int n_out, int n_in) {
-    int n = b->c->n_experts;
+    int n = b->c->experts.n;
     ig_tensor_name name = ig_bind_expert_name(b, part, layer, e, b->names.expert_suffix);
     if (strstr(strstr(part, "%d") + 1, "%d")) return ig_bind_plain(b, name.text, n_out, n_in);
     ig_matrix all = ig_bind_first(b, name.text, 3, n, n_out, n_in);
@@ -72,23 +72,23 @@ static void bind_expert_ffn(ig_binder *b, ig_ffn *f, int layer, int e) {
 
 /* Of all experts' matrices of this name, which Gemma 4 has as the experts' shares. */
 static const float *bind_expert_factors(ig_binder *b, const char *part, int layer) {
-    if (!part || b->c->is_shared_beside) return NULL;
-    return ig_bind_factors(b, ig_bind_name(b, part, layer, ".weight").text, b->c->n_experts);
+    if (!part || b->c->experts.is_shared_beside) return NULL;
+    return ig_bind_factors(b, ig_bind_name(b, part, layer, ".weight").text, b->c->experts.n);
 }
 
 /* Of all experts' matrices of this name, where files have them one below the other: in all layers, or none. */
 static const float *bind_expert_biases(ig_binder *b, const char *part, int layer, int n_out) {
     const char *end = b->names.expert_bias;
     if (!part || !ig_bind_find(b, ig_bind_name(b, part, 0, end).text)) return NULL;
-    return ig_bind_vectors(b, ig_bind_name(b, part, layer, end).text, 2, b->c->n_experts, n_out, true);
+    return ig_bind_vectors(b, ig_bind_name(b, part, layer, end).text, 2, b->c->experts.n, n_out, true);
 }
 
 /* Of matrices with rows of gate and up, whose biases take turns in files: all experts' of gate, then those of up. */
 static const float *bind_mixed_biases(ig_binder *b, int layer, const float **up) {
     const char *part = b->names.expert_gate_up, *end = b->names.expert_bias;
     if (!part || !ig_bind_find(b, ig_bind_name(b, part, 0, end).text)) return NULL;
-    size_t n = (size_t)b->c->n_experts * (size_t)b->c->d_ff;
-    const uint64_t dims[] = {2 * (uint64_t)b->c->d_ff, (uint64_t)b->c->n_experts};
+    size_t n = (size_t)b->c->experts.n * (size_t)b->c->d_ff;
+    const uint64_t dims[] = {2 * (uint64_t)b->c->d_ff, (uint64_t)b->c->experts.n};
     const float *gate = ig_bind_floats(b, ig_bind_name(b, part, layer, end).text, 2, dims, n, 2, true, true);
     *up = gate ? gate + n : NULL;
     return gate;
@@ -97,7 +97,7 @@ static const float *bind_mixed_biases(ig_binder *b, int layer, const float **up)
 /* What adapters add to all experts' matrices of this name, where files have them one below the other. */
 static const ig_low_rank *bind_expert_low_rank(ig_binder *b, const char *part, int layer, int n_out, int n_in) {
     if (!part || !b->g) return NULL;
-    return ig_bind_low_rank(b, ig_bind_name(b, part, layer, ".weight").text, b->c->n_experts, n_out, n_in);
+    return ig_bind_low_rank(b, ig_bind_name(b, part, layer, ".weight").text, b->c->experts.n, n_out, n_in);
 }
 
 /* Biases and factors of the experts' matrices, and what adapters add; experts: NULL in the first walk. */
@@ -115,7 +115,7 @@ static void bind_beside_experts(ig_binder *b, ig_ffn *experts, int layer) {
     const ig_low_rank *gate_added = bind_expert_low_rank(b, gate, layer, both ? 2 * c->d_ff : c->d_ff, d),
                       *up_added = both ? gate_added : bind_expert_low_rank(b, up, layer, c->d_ff, d),
                       *down_added = bind_expert_low_rank(b, n->expert_down, layer, d, c->d_ff);
-    for (int e = 0; experts && e < c->n_experts; e++) {
+    for (int e = 0; experts && e < c->experts.n; e++) {
         ig_ffn *f = &experts[e];
         if (gate_bias) f->gate.bias = gate_bias + (size_t)e * (size_t)c->d_ff;
         if (up_bias) f->up.bias = up_bias + (size_t)e * (size_t)c->d_ff;
@@ -132,16 +132,16 @@ static void bind_beside_experts(ig_binder *b, ig_ffn *experts, int layer) {
 /* The scales of Gemma 4's norm before it are called what its factor would be. */
 static ig_matrix bind_router(ig_binder *b, int layer) {
     const ig_config *c = b->c;
-    if (!c->is_shared_beside) return ig_bind_matrix(b, b->names.router, layer, c->n_experts, c->d_model);
-    return ig_bind_table(b, ig_bind_name(b, b->names.router, layer, ".weight").text, c->n_experts, c->d_model);
+    if (!c->experts.is_shared_beside) return ig_bind_matrix(b, b->names.router, layer, c->experts.n, c->d_model);
+    return ig_bind_table(b, ig_bind_name(b, b->names.router, layer, ".weight").text, c->experts.n, c->d_model);
 }
 
 /* Some files have it as a matrix of one row. */
 static const float *bind_router_bias(ig_binder *b, int layer) {
     ig_tensor_name name = ig_bind_name(b, b->names.router_bias, layer, "");
     const ig_tensor *t = ig_bind_find(b, name.text);
-    if (!t || b->c->routing == IG_ROUTING_SOFTMAX) return NULL;
-    return ig_bind_vectors(b, name.text, t->n_dims == 2 ? 2 : 1, 1, b->c->n_experts, true);
+    if (!t || b->c->experts.routing == IG_ROUTING_SOFTMAX) return NULL;
+    return ig_bind_vectors(b, name.text, t->n_dims == 2 ? 2 : 1, 1, b->c->experts.n, true);
 }
 
 /* The router gets the state at length 1, times its scales. */
@@ -152,7 +152,7 @@ static void bind_norms_beside(ig_binder *b, ig_layer *l, int i) {
     l->experts_norm = ig_bind_norm(b, n->experts_norm, i, 1);
     l->experts_norm_after = ig_bind_norm(b, n->experts_norm_after, i, 1);
     l->shared_norm_after = ig_bind_norm(b, n->shared_norm_after, i, 1);
-    l->expert_scales = ig_bind_part_vector(b, n->expert_scales, i, "", c->n_experts, true);
+    l->expert_scales = ig_bind_part_vector(b, n->expert_scales, i, "", c->experts.n, true);
 }
 
 /* A number of an activation: in GGUF files of all layers in a list. */
@@ -189,23 +189,23 @@ void ig_bind_experts(ig_binder *b, ig_layer *l, int i) {
     ig_ffn unused = {0};
     bool is_plain = ig_config_is_plain(c, i);
     if (c->activation == IG_XIELU) l->xielu = bind_xielu(b, i);
-    l->n_experts = c->n_experts && !is_plain ? c->n_experts : 1;
+    l->n_experts = c->experts.n && !is_plain ? c->experts.n : 1;
     l->experts = ig_arena_take(&b->w->owned, (size_t)l->n_experts * sizeof *l->experts);
-    if (is_plain || !c->n_experts) {
+    if (is_plain || !c->experts.n) {
         bind_ffn(b, l->experts ? l->experts : &unused, i, is_plain ? c->d_ff_plain : c->d_ff);
         return;
     }
     l->first_expert = b->n_experts;
-    b->n_experts += c->n_experts;
+    b->n_experts += c->experts.n;
     l->router = bind_router(b, i);
-    if (c->is_shared_beside) bind_norms_beside(b, l, i);
+    if (c->experts.is_shared_beside) bind_norms_beside(b, l, i);
     l->router_bias = bind_router_bias(b, i);
     bind_shared(b, &l->shared, i);
-    if (c->is_shared_gated) l->shared_gate = bind_shared_gate(b, i);
-    if (c->d_expert) {
-        l->experts_in = ig_bind_matrix(b, b->names.experts_in, i, c->d_expert, c->d_model);
-        l->experts_out = ig_bind_matrix(b, b->names.experts_out, i, c->d_model, c->d_expert);
+    if (c->experts.is_shared_gated) l->shared_gate = bind_shared_gate(b, i);
+    if (c->experts.width) {
+        l->experts_in = ig_bind_matrix(b, b->names.experts_in, i, c->experts.width, c->d_model);
+        l->experts_out = ig_bind_matrix(b, b->names.experts_out, i, c->d_model, c->experts.width);
     }
-    for (int e = 0; e < c->n_experts; e++) bind_expert_ffn(b, l->experts ? &l->experts[e] : &unused, i, e);
+    for (int e = 0; e < c->experts.n; e++) bind_expert_ffn(b, l->experts ? &l->experts[e] : &unused, i, e);
     bind_beside_experts(b, l->experts, i);
 }

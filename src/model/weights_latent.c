@@ -64,8 +64,8 @@ void ig_bind_latent(ig_binder *b, ig_layer *l, int i) {
     if (s->q_rank) latent->q_in = ig_bind_plain(b, ig_bind_name(b, n->q_in, i, ".weight").text, s->q_rank, c->d_model);
     if (s->q_rank) l->q_norm = ig_bind_scale(b, n->q_in_norm, i, s->q_rank, 1);
     const char *q = s->q_rank ? n->q_up : n->q;
-    l->q = ig_bind_plain(b, ig_bind_name(b, q, i, ".weight").text, c->n_heads * (s->key_dim + c->n_rot), q_in);
-    ig_bind_parts(b, n->latent, i, (ig_matrix *[]){&l->k, &latent->rotating}, (int[]){s->kv_rank, c->n_rot}, 2,
+    l->q = ig_bind_plain(b, ig_bind_name(b, q, i, ".weight").text, c->n_heads * (s->key_dim + c->rope.n), q_in);
+    ig_bind_parts(b, n->latent, i, (ig_matrix *[]){&l->k, &latent->rotating}, (int[]){s->kv_rank, c->rope.n}, 2,
                   c->d_model);
     l->k_norm = ig_bind_scale(b, n->latent_norm, i, s->kv_rank, 1);
     if (n->keys_values_up) {

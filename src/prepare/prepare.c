@@ -62,13 +62,13 @@ static double position_of(const preparation *p, int row) {
 }
 
 static float *turn_of(const preparation *p, int set, int row) {
-    return p->cs + ((size_t)set * BATCH + (size_t)row) * (size_t)p->c->n_rot;
+    return p->cs + ((size_t)set * BATCH + (size_t)row) * (size_t)p->c->rope.n;
 }
 
 /* Cosines and sines of the batch's rows, for all layers. */
 static void turn_rows(preparation *p) {
-    int half = p->c->n_rot / 2, n = ig_config_rope_sets(p->c) * p->n_rows;
-    for (int j = 0; j < n && p->c->rope != IG_ROPE_NONE; j++) {
+    int half = p->c->rope.n / 2, n = ig_config_rope_sets(p->c) * p->n_rows;
+    for (int j = 0; j < n && p->c->rope.kind != IG_ROPE_NONE; j++) {
         int set = j / p->n_rows, r = j % p->n_rows;
         float *cs = turn_of(p, set, r);
         double further = position_of(p, p->first + r) - (p->first + r);
@@ -81,11 +81,11 @@ static void turn_rows(preparation *p) {
 
 static void take_row(const preparation *p, int layer, float *out, const float *x, int row) {
     memcpy(out, x, (size_t)p->c->head_dim * sizeof *out);
-    int set = p->c->rope_set[layer];
+    int set = p->c->rope.set[layer];
     if (set == IG_ROPE_LEFT_OUT) return;
     const float *cs = turn_of(p, set, row);
-    if (p->c->rope == IG_ROPE_HALF) p->kernels->rope_half(out, cs, p->c->n_rot);
-    if (p->c->rope == IG_ROPE_ADJACENT) p->kernels->rope_adjacent(out, cs, p->c->n_rot);
+    if (p->c->rope.kind == IG_ROPE_HALF) p->kernels->rope_half(out, cs, p->c->rope.n);
+    if (p->c->rope.kind == IG_ROPE_ADJACENT) p->kernels->rope_adjacent(out, cs, p->c->rope.n);
 }
 
 /* c += sum of x x^T over ROWS rows, upper triangle. */
@@ -255,7 +255,7 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     if (!file) return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch cannot have the shape of this model", p->m->path);
     p->maps = malloc(file);
     p->moments = calloc(moments, sizeof *p->moments);
-    p->cs = malloc(BATCH * (size_t)ig_config_rope_sets(c) * (size_t)(c->n_rot + 1) * sizeof *p->cs);
+    p->cs = malloc(BATCH * (size_t)ig_config_rope_sets(c) * (size_t)(c->rope.n + 1) * sizeof *p->cs);
     p->rows = malloc((size_t)c->n_kv_heads * ROWS * (size_t)c->head_dim * sizeof *p->rows);
     if (!p->maps || !p->moments || !p->cs || !p->rows)
         return ig_fail_memory(err, "calibration", file + moments * sizeof *p->moments);

@@ -19,13 +19,13 @@ static void reads_llama(void **state) {
     assert_int_equal(c.n_heads, 6);
     assert_int_equal(c.n_kv_heads, 6);
     assert_int_equal(c.head_dim, 8);
-    assert_int_equal(c.n_rot, 8);
+    assert_int_equal(c.rope.n, 8);
     assert_int_equal(c.n_ctx_train, 512);
-    assert_int_equal(c.norm, IG_NORM_RMS);
+    assert_int_equal(c.norms.kind, IG_NORM_RMS);
     assert_int_equal(c.activation, IG_SILU_GATED);
-    assert_int_equal(c.rope, IG_ROPE_HALF);
-    assert_true(c.norm_eps == 1e-6f && c.rope_theta == 10000 && c.rope_linear == 1 && c.rope_blend == IG_BLEND_NONE);
-    assert_true(c.final_norm && !c.tied && c.norm_order == IG_NORMS_BEFORE);
+    assert_int_equal(c.rope.kind, IG_ROPE_HALF);
+    assert_true(c.norms.eps == 1e-6f && c.rope.theta == 10000 && c.rope.linear == 1 && c.rope.blend == IG_BLEND_NONE);
+    assert_true(c.norms.has_final && !c.tied && c.norms.order == IG_NORMS_BEFORE);
     assert_int_equal(c.window[0], 0);
     assert_true(fabs(c.attn_scale - 1 / sqrt(8.0)) < 1e-12);
     c = from_json("{\"model_type\":\"llama\"," LLAMA
@@ -33,7 +33,7 @@ static void reads_llama(void **state) {
                   "\"rope_theta\":500000.0,\"tie_word_embeddings\":true}");
     assert_int_equal(c.n_kv_heads, 2);
     assert_int_equal(c.head_dim, 16);
-    assert_true(c.tied && c.rope_theta == 500000 && c.norm_eps == 1e-5f);
+    assert_true(c.tied && c.rope.theta == 500000 && c.norms.eps == 1e-5f);
 }
 
 static void reads_rope(void **state) {
@@ -48,16 +48,16 @@ static void reads_rope(void **state) {
     for (size_t i = 0; i < 3; i++) {
         snprintf(text, sizeof text, "{\"model_type\":\"llama\"," LLAMA ",%s}", llama3[i]);
         ig_config c = from_json(text);
-        assert_true(c.rope_blend == IG_BLEND_LLAMA3 && c.rope_theta == 5e5 && c.rope_factor == 8 &&
-                    c.rope_low_freq == 1);
-        assert_true(c.rope_high_freq == 4 && c.rope_original_ctx == 64 && c.rope_linear == 1);
+        assert_true(c.rope.blend == IG_BLEND_LLAMA3 && c.rope.theta == 5e5 && c.rope.factor == 8 &&
+                    c.rope.low_freq == 1);
+        assert_true(c.rope.high_freq == 4 && c.rope.original_ctx == 64 && c.rope.linear == 1);
     }
     ig_config c =
         from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}");
-    assert_true(c.rope_linear == 2.5 && c.rope_blend == IG_BLEND_NONE);
+    assert_true(c.rope.linear == 2.5 && c.rope.blend == IG_BLEND_NONE);
     c = from_json("{\"model_type\":\"llama\"," LLAMA
                   ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}");
-    assert_true(c.rope_linear == 1 && c.rope_theta == 7);
+    assert_true(c.rope.linear == 1 && c.rope.theta == 7);
 }
 
 static ig_config with_yarn(const char *rest) {
@@ -71,19 +71,19 @@ static void reads_yarn(void **state) {
     (void)state;
     ig_config c = with_yarn("");
     double gain = 1 + 0.1 * log(4);
-    assert_true(c.rope_blend == IG_BLEND_YARN && c.rope_factor == 4 && c.rope_low_freq == 1 && c.rope_high_freq == 32);
-    assert_true(c.rope_original_ctx == 512 && c.rope_linear == 1 && fabs(c.rope_gain - gain) < 1e-12);
+    assert_true(c.rope.blend == IG_BLEND_YARN && c.rope.factor == 4 && c.rope.low_freq == 1 && c.rope.high_freq == 32);
+    assert_true(c.rope.original_ctx == 512 && c.rope.linear == 1 && fabs(c.rope.gain - gain) < 1e-12);
     assert_true(fabs(c.attn_scale - 1 / sqrt(8.0)) < 1e-12);
     assert_int_equal(c.n_ctx_train, 2048); /* what it is stretched to */
-    assert_true(!c.rope_is_exact && with_yarn(",\"truncate\":false").rope_is_exact);
+    assert_true(!c.rope.is_exact && with_yarn(",\"truncate\":false").rope.is_exact);
     c = with_yarn(",\"original_max_position_embeddings\":64,\"beta_slow\":2,\"beta_fast\":8,\"attention_factor\":1.5");
-    assert_true(c.rope_original_ctx == 64 && c.rope_low_freq == 2 && c.rope_high_freq == 8 && c.rope_gain == 1.5);
+    assert_true(c.rope.original_ctx == 64 && c.rope.low_freq == 2 && c.rope.high_freq == 8 && c.rope.gain == 1.5);
     assert_int_equal(c.n_ctx_train, 512); /* as stated, where that is more */
     c = with_yarn(",\"original_max_position_embeddings\":64},\"original_max_position_embeddings\":32,\"x\":{\"y\":0");
-    assert_true(c.rope_original_ctx == 32); /* the model's own */
+    assert_true(c.rope.original_ctx == 32); /* the model's own */
     c = with_yarn(",\"mscale\":1,\"mscale_all_dim\":1");
-    assert_true(c.rope_gain == 1);
-    assert_true(fabs(with_yarn(",\"mscale\":2").rope_gain - gain) < 1e-12); /* one weight alone means nothing */
+    assert_true(c.rope.gain == 1);
+    assert_true(fabs(with_yarn(",\"mscale\":2").rope.gain - gain) < 1e-12); /* one weight alone means nothing */
     assert_int_equal(with_yarn(",\"original_max_position_embeddings\":9000000").n_ctx_train, 16 << 20);
 }
 
@@ -126,7 +126,7 @@ static void reads_qwen3(void **state) {
     assert_int_equal(c.head_dim, 128); /* the family's default, not the width by the heads */
     c = from_json("{\"model_type\":\"qwen3\"," LLAMA ",\"head_dim\":64}");
     assert_int_equal(c.head_dim, 64);
-    assert_int_equal(c.n_rot, 64);
+    assert_int_equal(c.rope.n, 64);
 }
 
 static void reads_opt(void **state) {
@@ -135,19 +135,19 @@ static void reads_opt(void **state) {
     "\"model_type\":\"opt\",\"vocab_size\":100,\"hidden_size\":48,\"num_hidden_layers\":3," \
     "\"num_attention_heads\":6,\"max_position_embeddings\":512,\"ffn_dim\":96"
     ig_config c = from_json("{" OPT "}");
-    assert_int_equal(c.norm, IG_NORM_LAYER);
+    assert_int_equal(c.norms.kind, IG_NORM_LAYER);
     assert_int_equal(c.activation, IG_RELU);
-    assert_int_equal(c.rope, IG_ROPE_NONE);
+    assert_int_equal(c.rope.kind, IG_ROPE_NONE);
     assert_int_equal(c.learned_positions, 514);
     assert_int_equal(c.position_offset, 2);
     assert_int_equal(c.d_embed, 48);
     assert_int_equal(c.n_kv_heads, 6);
-    assert_true(c.tied && c.final_norm && c.norm_order == IG_NORMS_BEFORE && c.norm_eps == 1e-5f);
+    assert_true(c.tied && c.norms.has_final && c.norms.order == IG_NORMS_BEFORE && c.norms.eps == 1e-5f);
     c = from_json("{" OPT ",\"do_layer_norm_before\":false,\"word_embed_proj_dim\":16}");
-    assert_true(c.norm_order == IG_NORMS_OF_SUMS && !c.final_norm);
+    assert_true(c.norms.order == IG_NORMS_OF_SUMS && !c.norms.has_final);
     assert_int_equal(c.d_embed, 16);
     c = from_json("{" OPT ",\"_remove_final_layer_norm\":true,\"tie_word_embeddings\":false}");
-    assert_true(c.norm_order == IG_NORMS_BEFORE && !c.final_norm && !c.tied);
+    assert_true(c.norms.order == IG_NORMS_BEFORE && !c.norms.has_final && !c.tied);
 }
 
 /* What families have of their own, with the defaults of each class. */
@@ -155,13 +155,13 @@ static void reads_their_own(void **state) {
     (void)state;
 #define GEMMA3 "\"model_type\":\"gemma3_text\",\"num_key_value_heads\":2," LLAMA
     ig_config c = from_json("{" GEMMA3 ",\"sliding_window\":9}");
-    assert_true(c.tied && c.norm_offset == 1 && c.rope_theta == 1e6 && c.rope_local_theta == 1e4);
-    assert_true(c.window[0] == 9 && c.rope_set[0] == IG_ROPE_LOCAL && c.attn_scale == 1 / 16.0);
+    assert_true(c.tied && c.norms.offset == 1 && c.rope.theta == 1e6 && c.rope.local_theta == 1e4);
+    assert_true(c.window[0] == 9 && c.rope.set[0] == IG_ROPE_LOCAL && c.attn_scale == 1 / 16.0);
     c = from_json("{" GEMMA3
                   ",\"sliding_window_pattern\":2,\"rope_local_base_freq\":77,"
                   "\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}");
-    assert_true(c.window[0] == 4096 && c.window[1] == 0 && c.rope_set[1] == IG_ROPE_MAIN);
-    assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 77 && c.rope_linear == 8);
+    assert_true(c.window[0] == 4096 && c.window[1] == 0 && c.rope.set[1] == IG_ROPE_MAIN);
+    assert_true(c.rope.theta == 5e5 && c.rope.local_theta == 77 && c.rope.linear == 8);
     c = from_json("{\"model_type\":\"granite\"," LLAMA
                   ",\"embedding_multiplier\":12.0,\"residual_multiplier\":0.5,"
                   "\"attention_multiplier\":0.0078125,\"logits_scaling\":8}");
@@ -169,109 +169,116 @@ static void reads_their_own(void **state) {
     c = from_json("{\"model_type\":\"olmo3\"," LLAMA
                   ",\"layer_types\":[\"full_attention\",\"sliding_attention\","
                   "\"full_attention\"],\"sliding_window\":8}");
-    assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 5e5 && !c.window[0] && c.window[1] == 8);
+    assert_true(c.rope.theta == 5e5 && c.rope.local_theta == 5e5 && !c.window[0] && c.window[1] == 8);
     c = from_json("{\"model_type\":\"smollm3\"," LLAMA ",\"no_rope_layers\":[0,1,1]}");
-    assert_true(c.rope_set[0] == IG_ROPE_LEFT_OUT && c.rope_set[1] == IG_ROPE_MAIN && c.tied && c.rope_theta == 2e6);
+    assert_true(c.rope.set[0] == IG_ROPE_LEFT_OUT && c.rope.set[1] == IG_ROPE_MAIN && c.tied && c.rope.theta == 2e6);
     c = from_json("{\"model_type\":\"gpt_neox\"," LLAMA ",\"rotary_pct\":0.5,\"rotary_emb_base\":5000}");
-    assert_true(c.norm_order == IG_NORMS_APART && c.norm == IG_NORM_LAYER && c.n_rot == 4 && c.rope_theta == 5000);
-    assert_true(c.activation == IG_GELU_ERF && c.is_qkv_fused && c.are_heads_mixed && c.norm_eps == 1e-5f && !c.tied);
+    assert_true(c.norms.order == IG_NORMS_APART && c.norms.kind == IG_NORM_LAYER && c.rope.n == 4 &&
+                c.rope.theta == 5000);
+    assert_true(c.activation == IG_GELU_ERF && c.file.is_qkv_fused && c.file.are_heads_mixed && c.norms.eps == 1e-5f &&
+                !c.tied);
     c = from_json("{\"model_type\":\"gpt_neox\"," LLAMA
                   ",\"use_parallel_residual\":false,\"hidden_act\":\"gelu_new\","
                   "\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25}}");
-    assert_true(c.norm_order == IG_NORMS_BEFORE && c.activation == IG_GELU && c.n_rot == 2);
+    assert_true(c.norms.order == IG_NORMS_BEFORE && c.activation == IG_GELU && c.rope.n == 2);
     c = from_json("{\"model_type\":\"starcoder2\"," LLAMA ",\"norm_epsilon\":1e-6,\"sliding_window\":32}");
-    assert_true(c.activation == IG_GELU && c.n_kv_heads == 2 && c.window[2] == 32 && c.norm_eps == 1e-6f && c.tied);
+    assert_true(c.activation == IG_GELU && c.n_kv_heads == 2 && c.window[2] == 32 && c.norms.eps == 1e-6f && c.tied);
 #define PHI3 "{\"model_type\":\"phi3\"," LLAMA ",\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":"
 #define FACTORS ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[2,3],\"short_factor\":[1,1.5]}}"
     c = from_json(PHI3 "128" FACTORS);
-    assert_true(c.is_qkv_fused && c.is_gate_up_fused && c.n_rot == 4 && c.rope_long[0] == 2 && c.rope_long[1] == 3);
-    assert_true(fabs(c.rope_gain - sqrt(1 + log(4) / log(128))) < 1e-12);
+    assert_true(c.file.is_qkv_fused && c.file.is_gate_up_fused && c.rope.n == 4 && c.rope.divisors[0] == 2 &&
+                c.rope.divisors[1] == 3);
+    assert_true(fabs(c.rope.gain - sqrt(1 + log(4) / log(128))) < 1e-12);
     c = from_json(PHI3 "512" FACTORS);
-    assert_true(c.rope_long[0] == 1 && c.rope_long[1] == 1.5f && c.rope_gain == 1);
+    assert_true(c.rope.divisors[0] == 1 && c.rope.divisors[1] == 1.5f && c.rope.gain == 1);
 }
 
 static void reads_others(void **state) {
     (void)state;
     ig_config c = from_json("{\"model_type\":\"exaone4\"," LLAMA ",\"sliding_window\":9,\"sliding_window_pattern\":2}");
-    assert_true(c.window[0] == 9 && c.rope_set[0] == IG_ROPE_MAIN && c.norm_order == IG_NORMS_OF_PARTS);
-    assert_true(c.window[1] == 0 && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.norm_eps == 1e-5f);
+    assert_true(c.window[0] == 9 && c.rope.set[0] == IG_ROPE_MAIN && c.norms.order == IG_NORMS_OF_PARTS);
+    assert_true(c.window[1] == 0 && c.rope.set[1] == IG_ROPE_LEFT_OUT && c.norms.eps == 1e-5f);
     c = from_json("{\"model_type\":\"exaone4\"," LLAMA ",\"sliding_window\":null,\"sliding_window_pattern\":null}");
-    assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN && c.rope_set[2] == IG_ROPE_MAIN);
+    assert_true(c.window[0] == 0 && c.rope.set[0] == IG_ROPE_MAIN && c.rope.set[2] == IG_ROPE_MAIN);
     c = from_json("{\"model_type\":\"gemma2\"," LLAMA
                   ",\"num_key_value_heads\":2,\"sliding_window\":9,\"final_logit_softcapping\":20}");
-    assert_true(c.score_cap == 50 && c.logit_cap == 20 && c.norm_order == IG_NORMS_AROUND && c.norm_offset == 1);
+    assert_true(c.score_cap == 50 && c.logit_cap == 20 && c.norms.order == IG_NORMS_AROUND && c.norms.offset == 1);
     assert_true(c.window[0] == 9 && c.window[1] == 0 && c.attn_scale == 1 / 16.0 && c.activation == IG_GELU_GATED);
     c = from_json("{\"model_type\":\"muse_glimmer\",\"text_config\":{\"model_type\":\"muse_glimmer_text\"," LLAMA
                   ",\"sliding_window\":9,\"head_dim\":16,\"rms_norm_eps\":1e-3,\"qk_scale_factor\":2,"
                   "\"output_multiplier\":0.5}}");
-    assert_true(c.window[1] == 9 && c.window[2] == 0 && c.rope_set[2] == IG_ROPE_LEFT_OUT && c.has_attn_gate);
-    assert_true(c.logit_scale == 2 && c.logit_cap == 20 && c.attn_scale == 0.5 && c.after_eps == 1e-8f);
-    assert_true(c.norms_embeddings && c.are_head_norms_plain && c.is_final_norm_whole && c.norm_offset == 1);
+    assert_true(c.window[1] == 9 && c.window[2] == 0 && c.rope.set[2] == IG_ROPE_LEFT_OUT && c.has_attn_gate);
+    assert_true(c.logit_scale == 2 && c.logit_cap == 20 && c.attn_scale == 0.5 && c.norms.after_eps == 1e-8f);
+    assert_true(c.norms.of_embeddings && c.norms.of_heads_are_plain && c.norms.is_final_whole && c.norms.offset == 1);
     c = from_json("{\"model_type\":\"cohere\"," LLAMA ",\"logit_scale\":0.25}");
-    assert_true(c.norm == IG_NORM_LAYER_UNBIASED && c.norm_order == IG_NORMS_SHARED && c.rope == IG_ROPE_ADJACENT);
-    assert_true(c.tied && c.logit_scale == 4 && c.window[0] == 0 && c.norm_eps == 1e-5f);
+    assert_true(c.norms.kind == IG_NORM_LAYER_UNBIASED && c.norms.order == IG_NORMS_SHARED &&
+                c.rope.kind == IG_ROPE_ADJACENT);
+    assert_true(c.tied && c.logit_scale == 4 && c.window[0] == 0 && c.norms.eps == 1e-5f);
     c = from_json("{\"model_type\":\"cohere2\"," LLAMA ",\"sliding_window\":9,\"sliding_window_pattern\":2}");
-    assert_true(c.window[0] == 9 && c.rope_set[0] == IG_ROPE_MAIN && c.logit_scale == 16);
-    assert_true(c.window[1] == 0 && c.rope_set[1] == IG_ROPE_LEFT_OUT);
+    assert_true(c.window[0] == 9 && c.rope.set[0] == IG_ROPE_MAIN && c.logit_scale == 16);
+    assert_true(c.window[1] == 0 && c.rope.set[1] == IG_ROPE_LEFT_OUT);
     c = from_json("{\"model_type\":\"glm4\"," LLAMA "}");
-    assert_true(c.rope == IG_ROPE_ADJACENT && c.head_dim == 128 && c.n_rot == 64 && c.n_kv_heads == 2);
-    assert_true(c.norm_order == IG_NORMS_AROUND && c.is_gate_up_fused && !c.is_qkv_fused);
+    assert_true(c.rope.kind == IG_ROPE_ADJACENT && c.head_dim == 128 && c.rope.n == 64 && c.n_kv_heads == 2);
+    assert_true(c.norms.order == IG_NORMS_AROUND && c.file.is_gate_up_fused && !c.file.is_qkv_fused);
     c = from_json("{\"model_type\":\"hunyuan_v1_dense\"," LLAMA
                   ",\"head_dim\":16,\"use_qk_norm\":true,\"rope_theta\":100,\"rope_scaling\":{\"type\":\"dynamic\","
                   "\"alpha\":8.0}}");
-    assert_true(c.rotates_first && fabs(c.rope_theta - 100 * pow(8, 16 / 14.0)) < 1e-9);
+    assert_true(c.norms.follow_rope && fabs(c.rope.theta - 100 * pow(8, 16 / 14.0)) < 1e-9);
     c = from_json("{\"model_type\":\"ernie4_5\"," LLAMA "}");
-    assert_true(c.rope == IG_ROPE_ADJACENT && c.tied && c.n_kv_heads == 2 && c.head_dim == 128 && c.rope_theta == 5e5);
+    assert_true(c.rope.kind == IG_ROPE_ADJACENT && c.tied && c.n_kv_heads == 2 && c.head_dim == 128 &&
+                c.rope.theta == 5e5);
     c = from_json("{\"model_type\":\"glm\"," LLAMA "}");
-    assert_true(c.norm_order == IG_NORMS_BEFORE && c.is_gate_up_fused && c.rope == IG_ROPE_ADJACENT);
+    assert_true(c.norms.order == IG_NORMS_BEFORE && c.file.is_gate_up_fused && c.rope.kind == IG_ROPE_ADJACENT);
 #define GRANITE4 \
     "{\"model_type\":\"granitemoehybrid\"," LLAMA ",\"attention_multiplier\":0.5,\"shared_intermediate_size\":32"
     c = from_json(GRANITE4
                   ",\"position_embedding_type\":\"rope\",\"layer_types\":[\"attention\",\"attention\",\"attention\"]}");
-    assert_true(c.rope == IG_ROPE_HALF && c.d_ff == 32 && c.is_gate_up_fused && !c.n_experts);
+    assert_true(c.rope.kind == IG_ROPE_HALF && c.d_ff == 32 && c.file.is_gate_up_fused && !c.experts.n);
     c = from_json(GRANITE4 ",\"layer_types\":[\"attention\",\"attention\",\"attention\"]}");
-    assert_true(c.rope == IG_ROPE_NONE);
+    assert_true(c.rope.kind == IG_ROPE_NONE);
 #define ERNIE_MOE "{\"model_type\":\"ernie4_5_moe\",\"num_key_value_heads\":2," LLAMA ",\"moe_intermediate_size\":24"
     c = from_json(ERNIE_MOE ",\"moe_num_experts\":8}");
-    assert_true(c.routing == IG_ROUTING_SOFTMAX_FIRST && c.n_experts == 8 && c.n_experts_used == 6 &&
-                c.d_ff_shared == 48);
-    assert_true(c.n_plain_layers == 1 && c.d_ff_plain == 96 && c.rope == IG_ROPE_ADJACENT);
+    assert_true(c.experts.routing == IG_ROUTING_SOFTMAX_FIRST && c.experts.n == 8 && c.experts.n_used == 6 &&
+                c.experts.d_shared == 48);
+    assert_true(c.n_plain_layers == 1 && c.d_ff_plain == 96 && c.rope.kind == IG_ROPE_ADJACENT);
 #define GRANITE_SWA                                               \
     "{\"model_type\":\"granite_swa\",\"sliding_window\":9," LLAMA \
     ",\"rope_theta\":77,\"attention_multiplier\":0.5,"            \
     "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"]"
     c = from_json(GRANITE_SWA ",\"layer_rope_theta\":[0,77,77]}");
     assert_true(c.has_sink_scores && c.tied && c.window[0] == 0 && c.window[1] == 9 && c.attn_scale == 0.5);
-    assert_true(c.rope_set[0] == IG_ROPE_LEFT_OUT && c.rope_set[1] == IG_ROPE_MAIN && c.rope_theta == 77);
+    assert_true(c.rope.set[0] == IG_ROPE_LEFT_OUT && c.rope.set[1] == IG_ROPE_MAIN && c.rope.theta == 77);
     c = from_json("{\"model_type\":\"afmoe\"," LLAMA
                   ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"num_experts\":16,"
                   "\"global_attn_every_n_layers\":2,\"sliding_window\":9,\"route_scale\":2.5}");
-    assert_true(c.has_attn_gate && c.head_dim == 128 && c.embed_scale == 1 && c.expert_scale == 2.5);
-    assert_true(c.window[0] == 9 && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.window[1] == 0);
-    assert_true(c.n_plain_layers == 1 && c.n_experts_used == 6 && c.d_ff_shared == 48 && !c.is_share_of_all);
+    assert_true(c.has_attn_gate && c.head_dim == 128 && c.embed_scale == 1 && c.experts.scale == 2.5);
+    assert_true(c.window[0] == 9 && c.rope.set[1] == IG_ROPE_LEFT_OUT && c.window[1] == 0);
+    assert_true(c.n_plain_layers == 1 && c.experts.n_used == 6 && c.experts.d_shared == 48 &&
+                !c.experts.is_share_of_all);
 #define QWEN35 \
     LLAMA ",\"num_key_value_heads\":2,\"head_dim\":32,\"linear_num_key_heads\":2,\"linear_num_value_heads\":6"
     c = from_json("{\"model_type\":\"qwen3_5_text\"," QWEN35 ",\"full_attention_interval\":2}");
     assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.n_recurrent == 2 && c.is_gate_in_q);
-    assert_true(c.n_rot == 8 && c.recurrence.n_key_heads == 2 && c.recurrence.n_value_heads == 6);
+    assert_true(c.rope.n == 8 && c.recurrence.n_key_heads == 2 && c.recurrence.n_value_heads == 6);
     assert_true(c.recurrence.key_dim == 128 && c.recurrence.n_taps == 4 && !c.recurrence.is_tiled);
     c = from_json("{\"model_type\":\"qwen3_5_moe_text\"," QWEN35
                   ",\"num_experts\":16,\"moe_intermediate_size\":24,"
                   "\"layer_types\":[\"full_attention\",\"linear_attention\",\"linear_attention\"]}");
-    assert_true(!c.is_recurrent[0] && c.is_recurrent[1] && c.d_ff == 24 && c.d_ff_shared == 512 && c.is_shared_gated);
+    assert_true(!c.is_recurrent[0] && c.is_recurrent[1] && c.d_ff == 24 && c.experts.d_shared == 512 &&
+                c.experts.is_shared_gated);
     c = from_json("{\"model_type\":\"gemma\"," LLAMA ",\"num_key_value_heads\":2,\"hidden_act\":\"gelu\"}");
-    assert_true(c.norm_offset == 1 && c.tied && c.head_dim == 256 && c.activation == IG_GELU_GATED);
-    assert_true(c.norm_order == IG_NORMS_BEFORE && c.embed_scale == sqrt(48));
+    assert_true(c.norms.offset == 1 && c.tied && c.head_dim == 256 && c.activation == IG_GELU_GATED);
+    assert_true(c.norms.order == IG_NORMS_BEFORE && c.embed_scale == sqrt(48));
 #define GRANITE_4                                                                                \
     LLAMA                                                                                        \
     ",\"num_key_value_heads\":2,\"layer_types\":[\"mamba\",\"attention\",\"linear_attention\"]," \
     "\"shared_intermediate_size\":40,\"mamba_n_heads\":6,\"mamba_d_state\":32,\"mamba_d_head\":\"auto\""
     c = from_json("{\"model_type\":\"granitemoehybrid\"," GRANITE_4 ",\"num_local_experts\":0}");
-    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.n_recurrent == 2 && c.rope == IG_ROPE_NONE);
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.n_recurrent == 2 && c.rope.kind == IG_ROPE_NONE);
     assert_true(c.recurrence.kind == IG_MAMBA_2 && c.recurrence.n_key_heads == 1 && c.recurrence.value_dim == 16);
-    assert_true(c.d_ff == 40 && c.d_ff_shared == 0 && c.n_experts == 0 && c.is_gate_up_fused);
+    assert_true(c.d_ff == 40 && c.experts.d_shared == 0 && c.experts.n == 0 && c.file.is_gate_up_fused);
     c = from_json("{\"model_type\":\"granitemoehybrid\"," GRANITE_4 ",\"num_local_experts\":4}");
-    assert_true(c.n_experts == 4 && c.n_experts_used == 2 && c.d_ff_shared == 40);
+    assert_true(c.experts.n == 4 && c.experts.n_used == 2 && c.experts.d_shared == 40);
 #define FALCON_H1 "{\"model_type\":\"falcon_h1\",\"num_key_value_heads\":2,\"mamba_n_heads\":6," LLAMA
     c = from_json(FALCON_H1
                   ",\"mamba_d_ssm\":192,\"mamba_d_state\":32,\"mamba_d_head\":\"auto\","
@@ -286,52 +293,54 @@ static void reads_others(void **state) {
     assert_true(!c.has_no_state_norm && c.recurrence.value_dim == 16); /* 2 * 48 numbers in 6 heads */
     c = from_json("{\"model_type\":\"lfm2\"," LLAMA
                   ",\"num_key_value_heads\":2,\"full_attn_idxs\":[1],\"block_multiple_of\":20}");
-    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.head_norm == IG_HEAD_NORM_EACH);
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.norms.of_heads == IG_HEAD_NORM_EACH);
     assert_true(c.recurrence.kind == IG_SHORT_CONVOLUTION && ig_recurrence_channels(&c.recurrence) == 48);
     assert_true(c.d_ff == 80 && c.tied && ig_config_state_bytes(&c) == 2 * 2 * 48 * sizeof(float));
     c = from_json("{\"model_type\":\"lfm3\",\"num_key_value_heads\":2," LLAMA
                   ",\"head_dim\":16,\"rope_parameters\":{\"full_attention\":{"
                   "\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.5},\"sliding_attention\":{"
                   "\"rope_theta\":77}}}");
-    assert_true(c.is_recurrent[0] && c.is_recurrent[1] && !c.is_recurrent[2] && c.norm_order == IG_NORMS_AROUND);
-    assert_true(c.is_gate_of_heads && c.n_rot == 16 && c.rope_theta == 1000000 && c.rope_local_theta == 77);
-    assert_true(isinf(c.rope_long[4]) && c.rope_long[3] == 1 && c.recurrence.n_taps == 7 && c.tied);
+    assert_true(c.is_recurrent[0] && c.is_recurrent[1] && !c.is_recurrent[2] && c.norms.order == IG_NORMS_AROUND);
+    assert_true(c.is_gate_of_heads && c.rope.n == 16 && c.rope.theta == 1000000 && c.rope.local_theta == 77);
+    assert_true(isinf(c.rope.divisors[4]) && c.rope.divisors[3] == 1 && c.recurrence.n_taps == 7 && c.tied);
     c = from_json("{\"model_type\":\"lfm3\",\"num_key_value_heads\":2," LLAMA
                   ",\"head_dim\":16,\"sliding_window\":9,\"use_sandwich_norm\":false,"
                   "\"use_attention_gate\":false,\"layer_types\":[\"conv\",\"sliding_attention\",\"full_attention\"]}");
-    assert_true(c.window[1] == 9 && c.kv_window[0] == 9 && c.kv_window[1] == 0 && c.rope_set[1] == IG_ROPE_LOCAL);
-    assert_true(!c.has_attn_gate && c.norm_order == IG_NORMS_BEFORE);
+    assert_true(c.window[1] == 9 && c.kv_window[0] == 9 && c.kv_window[1] == 0 && c.rope.set[1] == IG_ROPE_LOCAL);
+    assert_true(!c.has_attn_gate && c.norms.order == IG_NORMS_BEFORE);
     c = from_json("{\"model_type\":\"youtu\"," LLAMA
                   ",\"kv_lora_rank\":32,\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":8,"
                   "\"v_head_dim\":16}");
-    assert_true(c.latent.kv_rank == 32 && c.latent.q_rank == 1536 && c.n_experts == 0 && c.tied && c.n_kv_heads == 1);
-    assert_true(c.rope == IG_ROPE_ADJACENT && c.head_dim == 40);
+    assert_true(c.latent.kv_rank == 32 && c.latent.q_rank == 1536 && c.experts.n == 0 && c.tied && c.n_kv_heads == 1);
+    assert_true(c.rope.kind == IG_ROPE_ADJACENT && c.head_dim == 40);
 #define NEMOTRON LLAMA ",\"num_key_value_heads\":2,\"n_groups\":2,\"mamba_num_heads\":4,\"mlp_hidden_act\":\"relu2\""
     c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON ",\"hybrid_override_pattern\":\"M-M*-M*\"}");
-    assert_true(c.n_layers == 5 && c.n_parts == 7 && c.n_recurrent == 3 && c.rope == IG_ROPE_NONE);
+    assert_true(c.n_layers == 5 && c.file.n_parts == 7 && c.n_recurrent == 3 && c.rope.kind == IG_ROPE_NONE);
     assert_true(!c.has_no_ffn[0] && c.has_no_ffn[1] && !c.has_no_ffn[2] && c.has_no_ffn[3] && c.has_no_ffn[4]);
-    assert_true(c.first_part[1] == 2 && c.first_part[2] == 3 && c.first_part[3] == 5 && !c.is_recurrent[2]);
+    assert_true(c.file.first_part[1] == 2 && c.file.first_part[2] == 3 && c.file.first_part[3] == 5 &&
+                !c.is_recurrent[2]);
     assert_true(c.activation == IG_RELU_SQUARED && ig_config_expert_layers(&c) == 0);
     c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON
                   ",\"n_routed_experts\":4,\"moe_intermediate_size\":24,"
                   "\"layers_block_type\":[\"linear_attention\",\"moe\",\"mamba\",\"attention\",\"moe\"]}");
-    assert_true(c.n_layers == 3 && ig_config_expert_layers(&c) == 2 && c.d_ff == 24 && c.d_ff_shared == 7688);
+    assert_true(c.n_layers == 3 && ig_config_expert_layers(&c) == 2 && c.d_ff == 24 && c.experts.d_shared == 7688);
     c = from_json("{\"model_type\":\"nemotron_h\"," NEMOTRON
                   ",\"n_routed_experts\":4,\"moe_intermediate_size\":24,\"moe_latent_size\":16,"
                   "\"layers_block_type\":[\"linear_attention\",\"moe\",\"attention\",\"moe\"]}");
-    assert_true(c.d_expert == 16 && ig_config_expert_width(&c) == 16);
+    assert_true(c.experts.width == 16 && ig_config_expert_width(&c) == 16);
     c = from_json(
         "{\"model_type\":\"qwen3_next\"," LLAMA
         ",\"num_key_value_heads\":2,\"num_experts\":16,\"moe_intermediate_size\":24,\"full_attention_interval\":3}");
-    assert_true(c.n_recurrent == 2 && c.recurrence.has_gate_pairs && c.is_gate_in_q && c.norm_offset == 1);
-    assert_true(c.n_experts_used == 10 && c.is_shared_gated && !c.is_share_of_all);
+    assert_true(c.n_recurrent == 2 && c.recurrence.has_gate_pairs && c.is_gate_in_q && c.norms.offset == 1);
+    assert_true(c.experts.n_used == 10 && c.experts.is_shared_gated && !c.experts.is_share_of_all);
 #define LAGUNA                                                                    \
     "{\"model_type\":\"laguna\"," LLAMA                                           \
     ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"num_experts\":16," \
     "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"],"
     c = from_json(LAGUNA "\"num_attention_heads_per_layer\":[2,4,2]}");
-    assert_true(c.n_heads == 2 && c.local_heads == 4 && c.n_rot == 64 && c.local_n_rot == 128 && c.window[1] == 512);
-    assert_true(c.is_gate_of_heads && c.rope_local_theta == 10000 && c.rope_theta == 500000 && c.d_ff_shared == 512);
+    assert_true(c.n_heads == 2 && c.local_heads == 4 && c.rope.n == 64 && c.rope.local_n == 128 && c.window[1] == 512);
+    assert_true(c.is_gate_of_heads && c.rope.local_theta == 10000 && c.rope.theta == 500000 &&
+                c.experts.d_shared == 512);
     c = from_json(LAGUNA "\"gating\":\"per-element\"}");
     assert_true(!c.is_gate_of_heads && c.is_gate_softplus && c.local_heads == 0);
     refuses(LAGUNA "\"num_attention_heads_per_layer\":[2,4,4]}", "num_attention_heads_per_layer");
@@ -339,26 +348,29 @@ static void reads_others(void **state) {
     refuses(LAGUNA "\"moe_router_logit_softcapping\":30.0}", "moe_router_logit_softcapping");
 #define MIXTURE LLAMA ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24,\"n_routed_experts\":16"
     c = from_json("{\"model_type\":\"dots1\"," MIXTURE "}");
-    assert_true(c.head_norm == IG_HEAD_NORM_EACH && c.n_plain_layers == 0 && c.is_share_of_all && c.d_ff_shared == 24);
+    assert_true(c.norms.of_heads == IG_HEAD_NORM_EACH && c.n_plain_layers == 0 && c.experts.is_share_of_all &&
+                c.experts.d_shared == 24);
     c = from_json("{\"model_type\":\"solar_open\"," MIXTURE ",\"n_shared_experts\":2}");
-    assert_true(c.head_norm == IG_HEAD_NORM_NONE && c.head_dim == 128 && c.n_rot == 128 && c.d_ff_shared == 48);
-    assert_true(c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all && c.n_plain_layers == 0);
+    assert_true(c.norms.of_heads == IG_HEAD_NORM_NONE && c.head_dim == 128 && c.rope.n == 128 &&
+                c.experts.d_shared == 48);
+    assert_true(c.experts.routing == IG_ROUTING_SIGMOID && !c.experts.is_share_of_all && c.n_plain_layers == 0);
 #define HY_V3 \
     "{\"model_type\":\"hy_v3\",\"num_key_value_heads\":2," LLAMA ",\"moe_intermediate_size\":24,\"num_experts\":16"
     c = from_json(HY_V3 ",\"mlp_layer_types\":[\"dense\",\"dense\",\"sparse\"]}");
-    assert_true(c.n_plain_layers == 2 && c.d_ff_plain == 96 && c.d_ff == 24 && c.d_ff_shared == 24);
-    assert_true(c.routing == IG_ROUTING_SIGMOID && c.expert_scale == 2.826 && from_json(HY_V3 "}").n_plain_layers == 1);
+    assert_true(c.n_plain_layers == 2 && c.d_ff_plain == 96 && c.d_ff == 24 && c.experts.d_shared == 24);
+    assert_true(c.experts.routing == IG_ROUTING_SIGMOID && c.experts.scale == 2.826 &&
+                from_json(HY_V3 "}").n_plain_layers == 1);
     c = from_json("{\"model_type\":\"mellum\",\"num_key_value_heads\":2," LLAMA
                   ",\"moe_intermediate_size\":24,\"num_experts\":16,\"sliding_window\":9,"
                   "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\"],"
                   "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":500,\"rope_type\":\"default\"},"
                   "\"sliding_attention\":{\"rope_theta\":50,\"rope_type\":\"default\"}}}");
-    assert_true(c.rope_theta == 500 && c.rope_local_theta == 50 && c.window[0] == 9 && c.window[1] == 0);
-    assert_true(c.rope_set[0] == IG_ROPE_LOCAL && c.n_experts == 16 && c.d_ff == 24 && !c.is_share_of_all);
+    assert_true(c.rope.theta == 500 && c.rope.local_theta == 50 && c.window[0] == 9 && c.window[1] == 0);
+    assert_true(c.rope.set[0] == IG_ROPE_LOCAL && c.experts.n == 16 && c.d_ff == 24 && !c.experts.is_share_of_all);
     c = from_json("{\"model_type\":\"minimax_m2\"," LLAMA
                   ",\"num_key_value_heads\":2,\"num_local_experts\":16,\"rotary_dim\":64,\"use_qk_norm\":true}");
-    assert_true(c.routing == IG_ROUTING_SIGMOID && c.n_experts_used == 8 && c.head_norm == IG_HEAD_NORM_ALL &&
-                c.n_rot == 64);
+    assert_true(c.experts.routing == IG_ROUTING_SIGMOID && c.experts.n_used == 8 &&
+                c.norms.of_heads == IG_HEAD_NORM_ALL && c.rope.n == 64);
 }
 
 /* Heads of layers with a window, values, layers that share, and experts beside. */
@@ -375,11 +387,11 @@ static void reads_gemma4(void **state) {
                             "\"partial_rotary_factor\":0.25,\"rope_theta\":1000000.0},"
                             "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000.0}}}}");
     assert_true(c.n_kv_heads == 2 && c.head_dim == 512 && c.local_kv_heads == 8 && c.local_head_dim == 256);
-    assert_true(c.window[0] == 1024 && !c.window[5] && !c.window[29] && c.rope_set[5] == IG_ROPE_MAIN);
-    assert_true(c.n_rot == 512 && c.rope_long[63] == 1 && isinf(c.rope_long[64]) && c.rope_gain == 1);
+    assert_true(c.window[0] == 1024 && !c.window[5] && !c.window[29] && c.rope.set[5] == IG_ROPE_MAIN);
+    assert_true(c.rope.n == 512 && c.rope.divisors[63] == 1 && isinf(c.rope.divisors[64]) && c.rope.gain == 1);
     assert_true(ig_config_n_rot(&c, IG_ROPE_LOCAL) == 256 && c.attn_scale == 1 && c.logit_cap == 30);
-    assert_true(c.n_experts == 128 && c.n_experts_used == 8 && c.d_ff == 704 && c.d_ff_shared == 2112);
-    assert_true(c.is_shared_beside && c.are_keys_values && c.norms_values && !c.d_layer_input && c.tied);
+    assert_true(c.experts.n == 128 && c.experts.n_used == 8 && c.d_ff == 704 && c.experts.d_shared == 2112);
+    assert_true(c.experts.is_shared_beside && c.are_keys_values && c.norms.of_values && !c.d_layer_input && c.tied);
 #define GEMMA4_SHARED(n)                                                                  \
     GEMMA4                                                                                \
     "\"hidden_size\":1536,\"num_attention_heads\":8,\"num_key_value_heads\":1,"           \
@@ -394,7 +406,8 @@ static void reads_gemma4(void **state) {
     c = from_json(
         "{\"model_type\":\"gemma4_unified\",\"text_config\":{\"model_type\":\"gemma4_unified_text\","
         "\"hidden_size\":3840,\"num_kv_shared_layers\":2}}");
-    assert_true(c.window[0] == 1024 && !c.d_layer_input && !c.n_experts && c.n_layers_sharing == 2 && c.is_text_part);
+    assert_true(c.window[0] == 1024 && !c.d_layer_input && !c.experts.n && c.n_layers_sharing == 2 &&
+                c.file.is_text_part);
     c = from_json(GEMMA4_E "}}");
     static const int layers[] = {0, 1, 2, 2, 1, 1};
     for (int l = 0; l < 6; l++) assert_int_equal(c.kv_layer[l], layers[l]);
@@ -424,7 +437,7 @@ static void reads_text_parts(void **state) {
     ig_config c = from_json(
         "{\"model_type\":\"gemma3\",\"vision_config\":{},\"text_config\":{\"model_type\":\"gemma3_text\","
         "\"hidden_size\":64,\"sliding_window\":9}}");
-    assert_true(c.is_text_part && c.tied && c.d_model == 64 && c.n_vocab == 262208 && c.n_heads == 8 &&
+    assert_true(c.file.is_text_part && c.tied && c.d_model == 64 && c.n_vocab == 262208 && c.n_heads == 8 &&
                 c.window[0] == 9);
     assert_true(c.n_layers == 26 && c.d_ff == 9216 && c.n_ctx_train == 131072);
 #define MINISTRAL3                                                                                                 \
@@ -432,10 +445,11 @@ static void reads_text_parts(void **state) {
     ",\"rope_parameters\":{\"type\":\"yarn\",\"factor\":16,\"original_max_position_embeddings\":32,"               \
     "\"mscale\":1,\"mscale_all_dim\":1"
     c = from_json(MINISTRAL3 ",\"llama_4_scaling_beta\":0.125}}}");
-    assert_true(c.query_growth == 0.125 && c.rope_original_ctx == 32 && c.rope_gain == 1 && !c.window[0] && !c.tied);
+    assert_true(c.rope.query_growth == 0.125 && c.rope.original_ctx == 32 && c.rope.gain == 1 && !c.window[0] &&
+                !c.tied);
     c = from_json("{\"model_type\":\"qwen2_5_vl\",\"num_key_value_heads\":2," LLAMA
                   ",\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1,1,2]}}");
-    assert_true(c.is_text_part && c.rope_linear == 1 && c.rope_blend == IG_BLEND_NONE);
+    assert_true(c.file.is_text_part && c.rope.linear == 1 && c.rope.blend == IG_BLEND_NONE);
     static const char *const refused[][2] = {
         {MINISTRAL3 "}}}", "llama_4_scaling_beta"},
         {"{\"model_type\":\"mistral3\",\"quantization_config\":{},\"text_config\":{\"model_type\":\"mistral\"," LLAMA
@@ -465,7 +479,7 @@ static void reads_odd_fields(void **state) {
         from_json("{\"model_type\":\"llama\",\"x\":[-Infinity,\"Infinity \\\"Infinity\",Infinity]," LLAMA "}");
     assert_int_equal(c.d_model, 48);
     c = from_json("{\"model_type\":\"qwen3\",\"head_dim\":8," LLAMA ",\"use_qk_norm\":true}");
-    assert_int_equal(c.head_norm, IG_HEAD_NORM_EACH);
+    assert_int_equal(c.norms.of_heads, IG_HEAD_NORM_EACH);
     c = from_json("{\"model_type\":\"gemma2\",\"num_key_value_heads\":2," LLAMA ",\"final_logit_softcapping\":null}");
     assert_true(c.logit_cap == 0 && c.score_cap == 50);
     refuses("{\"model_type\":\"llama\"," LLAMA ",\"use_qk_norm\":true}", "use_qk_norm");

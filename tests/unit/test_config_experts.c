@@ -10,28 +10,30 @@
 static void reads_experts(void **state) {
     (void)state;
     ig_config c = from_json("{\"model_type\":\"mixtral\"," LLAMA ",\"num_local_experts\":8,\"num_key_value_heads\":2}");
-    assert_true(c.n_experts == 8 && c.n_experts_used == 2 && c.d_ff == 96 && !c.is_share_of_all);
-    assert_true(c.rope_theta == 1e6 && c.norm_eps == 1e-5f && !c.window[0]);
+    assert_true(c.experts.n == 8 && c.experts.n_used == 2 && c.d_ff == 96 && !c.experts.is_share_of_all);
+    assert_true(c.rope.theta == 1e6 && c.norms.eps == 1e-5f && !c.window[0]);
     c = from_json("{\"model_type\":\"olmoe\"," LLAMA ",\"num_experts\":64,\"clip_qkv\":null}");
-    assert_true(c.n_experts == 64 && c.n_experts_used == 8 && c.is_share_of_all && c.head_norm == IG_HEAD_NORM_ALL);
+    assert_true(c.experts.n == 64 && c.experts.n_used == 8 && c.experts.is_share_of_all &&
+                c.norms.of_heads == IG_HEAD_NORM_ALL);
 #define QWEN3_MOE                                              \
     "{\"model_type\":\"qwen3_moe\"," LLAMA                     \
     ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24," \
     "\"num_experts\":16,\"num_experts_per_tok\":4"
     c = from_json(QWEN3_MOE ",\"norm_topk_prob\":true,\"mlp_only_layers\":[]}");
-    assert_true(c.n_experts == 16 && c.n_experts_used == 4 && c.d_ff == 24 && !c.is_share_of_all && c.head_dim == 128);
+    assert_true(c.experts.n == 16 && c.experts.n_used == 4 && c.d_ff == 24 && !c.experts.is_share_of_all &&
+                c.head_dim == 128);
     c = from_json("{\"model_type\":\"granitemoe\"," LLAMA ",\"num_local_experts\":6,\"attention_multiplier\":0.5}");
-    assert_true(c.n_experts == 6 && c.n_experts_used == 2 && c.attn_scale == 0.5);
+    assert_true(c.experts.n == 6 && c.experts.n_used == 2 && c.attn_scale == 0.5);
 #define GLM4_MOE                                               \
     "{\"model_type\":\"glm4_moe\"," LLAMA                      \
     ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24," \
     "\"n_routed_experts\":16,\"num_experts_per_tok\":4"
     c = from_json(GLM4_MOE ",\"n_group\":1,\"routed_scaling_factor\":1.5,\"use_qk_norm\":true}");
-    assert_true(c.n_experts == 16 && c.n_experts_used == 4 && c.d_ff == 24 && c.d_ff_shared == 24 &&
+    assert_true(c.experts.n == 16 && c.experts.n_used == 4 && c.d_ff == 24 && c.experts.d_shared == 24 &&
                 c.d_ff_plain == 96);
-    assert_true(c.n_plain_layers == 1 && c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all &&
-                c.expert_scale == 1.5);
-    assert_true(c.head_norm == IG_HEAD_NORM_EACH && c.n_rot == c.head_dim / 2);
+    assert_true(c.n_plain_layers == 1 && c.experts.routing == IG_ROUTING_SIGMOID && !c.experts.is_share_of_all &&
+                c.experts.scale == 1.5);
+    assert_true(c.norms.of_heads == IG_HEAD_NORM_EACH && c.rope.n == c.head_dim / 2);
 #define DEEPSEEK(type)                                                                               \
     "{\"model_type\":\"" type "\"," LLAMA                                                            \
     ",\"kv_lora_rank\":32,\"qk_nope_head_dim\":16,\"qk_rope_head_dim\":8,\"v_head_dim\":16,"         \
@@ -39,36 +41,38 @@ static void reads_experts(void **state) {
     "\"first_k_dense_replace\":1"
     c = from_json(DEEPSEEK("deepseek_v3") ",\"q_lora_rank\":24,\"n_group\":4,\"topk_group\":2}");
     assert_true(c.latent.kv_rank == 32 && c.latent.q_rank == 24 && c.latent.key_dim == 16 && c.latent.value_dim == 16);
-    assert_true(c.n_kv_heads == 1 && c.head_dim == 40 && c.n_rot == 8 && c.rope == IG_ROPE_ADJACENT);
-    assert_true(fabs(c.attn_scale * sqrt(24) - 1) < 1e-12 && c.n_expert_groups == 4 && c.n_groups_used == 2);
-    assert_true(c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all);
+    assert_true(c.n_kv_heads == 1 && c.head_dim == 40 && c.rope.n == 8 && c.rope.kind == IG_ROPE_ADJACENT);
+    assert_true(fabs(c.attn_scale * sqrt(24) - 1) < 1e-12 && c.experts.n_groups == 4 && c.experts.n_groups_used == 2);
+    assert_true(c.experts.routing == IG_ROUTING_SIGMOID && !c.experts.is_share_of_all);
     c = from_json(DEEPSEEK(
         "deepseek_v2") ",\"q_lora_rank\":null,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,"
                        "\"mscale\":0.707,\"mscale_all_dim\":0.707,"
                        "\"original_max_position_embeddings\":64}}");
-    assert_true(c.latent.q_rank == 0 && c.routing == IG_ROUTING_SOFTMAX_FIRST && c.is_share_of_all);
-    assert_true(fabs(c.attn_scale * sqrt(24) - pow(1 + 0.0707 * log(40), 2)) < 1e-9 && c.rope_gain == 1);
+    assert_true(c.latent.q_rank == 0 && c.experts.routing == IG_ROUTING_SOFTMAX_FIRST && c.experts.is_share_of_all);
+    assert_true(fabs(c.attn_scale * sqrt(24) - pow(1 + 0.0707 * log(40), 2)) < 1e-9 && c.rope.gain == 1);
 #define LLAMA4 "{\"model_type\":\"llama4_text\"," LLAMA ",\"num_key_value_heads\":2"
     c = from_json(LLAMA4 ",\"moe_layers\":[]}");
-    assert_true(c.window[0] == 8192 && c.has_chunks && c.rope_set[0] == IG_ROPE_MAIN && c.d_ff == 16384 &&
-                !c.n_experts);
-    assert_true(c.query_growth == 0.1 && c.growth_length == 8192 && c.grows_unrotated && c.norms_rotated);
+    assert_true(c.window[0] == 8192 && c.has_chunks && c.rope.set[0] == IG_ROPE_MAIN && c.d_ff == 16384 &&
+                !c.experts.n);
+    assert_true(c.rope.query_growth == 0.1 && c.rope.growth_length == 8192 && c.rope.grows_unrotated &&
+                c.norms.are_of_rotated);
     c = from_json(LLAMA4
                   ",\"num_local_experts\":0,\"no_rope_layers\":[1,0,1],\"attention_chunk_size\":32,"
                   "\"attn_temperature_tuning\":4,\"floor_scale\":16,\"intermediate_size_mlp\":80}");
-    assert_true(c.window[0] == 32 && !c.window[1] && c.rope_set[1] == IG_ROPE_LEFT_OUT && c.growth_length == 16);
-    assert_true(c.d_ff == 80 && c.rope == IG_ROPE_ADJACENT && c.head_dim == 128);
+    assert_true(c.window[0] == 32 && !c.window[1] && c.rope.set[1] == IG_ROPE_LEFT_OUT && c.rope.growth_length == 16);
+    assert_true(c.d_ff == 80 && c.rope.kind == IG_ROPE_ADJACENT && c.head_dim == 128);
     c = from_json(LLAMA4
                   ",\"moe_layers\":[],\"no_rope_layers\":[1,1,1],\"use_qk_norm\":false,"
                   "\"attn_temperature_tuning\":false,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16,"
                   "\"low_freq_factor\":1,\"high_freq_factor\":1,\"original_max_position_embeddings\":64},"
                   "\"layer_types\":[\"full_attention\",\"chunked_attention\",\"full_attention\"]}");
-    assert_true(!c.window[0] && c.window[1] == 8192 && c.head_norm == IG_HEAD_NORM_NONE && c.query_growth == 0);
-    assert_true(c.rope_blend == IG_BLEND_LLAMA3 && c.rope_low_freq == c.rope_high_freq);
+    assert_true(!c.window[0] && c.window[1] == 8192 && c.norms.of_heads == IG_HEAD_NORM_NONE &&
+                c.rope.query_growth == 0);
+    assert_true(c.rope.blend == IG_BLEND_LLAMA3 && c.rope.low_freq == c.rope.high_freq);
     c = from_json(LLAMA4 ",\"num_local_experts\":4,\"interleave_moe_layer_step\":2,\"moe_layers\":[1]}");
-    assert_true(c.n_experts == 4 && c.n_experts_used == 1 && c.expert_step == 2 && ig_config_expert_layers(&c) == 1);
-    assert_true(c.d_ff == 96 && c.d_ff_plain == 16384 && c.d_ff_shared == 96 && c.are_inputs_shared);
-    assert_true(c.expert_order == IG_EXPERTS_BY_COLUMNS && c.routing == IG_ROUTING_SIGMOID_LAST);
+    assert_true(c.experts.n == 4 && c.experts.n_used == 1 && c.experts.step == 2 && ig_config_expert_layers(&c) == 1);
+    assert_true(c.d_ff == 96 && c.d_ff_plain == 16384 && c.experts.d_shared == 96 && c.experts.are_inputs_shared);
+    assert_true(c.file.expert_order == IG_EXPERTS_BY_COLUMNS && c.experts.routing == IG_ROUTING_SIGMOID_LAST);
     c = from_json("{\"model_type\":\"llama4_text\"," LLAMA
                   ",\"moe_layers\":[],\"head_dim\":null,\"num_key_value_heads\":null}");
     assert_true(c.head_dim == 8 && c.n_kv_heads == 6);
@@ -113,7 +117,7 @@ static void reads_indexers(void **state) {
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         c = from_json(all[i].text);
-        assert_true(c.index.n_chosen == 2048 && c.is_index_adjacent && c.norm_eps == 1e-5f);
+        assert_true(c.index.n_chosen == 2048 && c.is_index_adjacent && c.norms.eps == 1e-5f);
         for (int l = 0; l < 3; l++) assert_int_equal(c.index_layer[l], all[i].of[l]);
     }
     static const char *const refused[][2] = {
@@ -148,8 +152,9 @@ static void reads_blocks(void **state) {
     ig_config c = from_json(SPARSE("\"sparse_block_size\":32,\"sparse_topk_blocks\":7,\"sparse_local_block\":2}"));
     assert_true(c.index.n_heads == 2 && c.index.dim == 64 && c.index.block == 32 && c.index.n_chosen == 7 * 32);
     assert_true(c.index.n_local == 2 && c.index_layer[0] == IG_NO_INDEX && c.index_layer[2] == 2);
-    assert_true(c.index_layer[1] == IG_NO_INDEX && c.n_plain_layers == 1 && c.d_ff_plain == 12288 && c.n_rot == 64);
-    assert_true(c.d_ff_shared == 3072 && c.expert_scale == 2 && c.norm_offset == 1 && c.activation == IG_SWIGLU_OAI);
+    assert_true(c.index_layer[1] == IG_NO_INDEX && c.n_plain_layers == 1 && c.d_ff_plain == 12288 && c.rope.n == 64);
+    assert_true(c.experts.d_shared == 3072 && c.experts.scale == 2 && c.norms.offset == 1 &&
+                c.activation == IG_SWIGLU_OAI);
     c = from_json(
         M3("\"index_n_heads\":2,\"layer_types\":[\"full_attention\",\"minimax_m3_sparse\",\"full_attention\"],"
            "\"mlp_layer_types\":[\"dense\",\"dense\",\"sparse\"]"));
@@ -178,15 +183,16 @@ static void reads_kimi_linear(void **state) {
     "2," more "}"
 #define KDA(lists) "\"linear_attn_config\":{\"head_dim\":32,\"num_heads\":5,\"short_conv_kernel_size\":3," lists "}"
     ig_config c = from_json(KIMI(KDA("\"full_attn_layers\":[3],\"kda_layers\":[1,2]") ",\"num_experts_per_token\":6"));
-    assert_true(c.is_recurrent[0] && c.is_recurrent[1] && !c.is_recurrent[2] && c.rope == IG_ROPE_NONE);
+    assert_true(c.is_recurrent[0] && c.is_recurrent[1] && !c.is_recurrent[2] && c.rope.kind == IG_ROPE_NONE);
     assert_true(c.recurrence.kind == IG_KIMI_DELTA && c.recurrence.n_value_heads == 5 && c.recurrence.n_taps == 3);
     assert_true(c.recurrence.key_dim == 32 && c.recurrence.value_dim == 32 && c.latent.kv_rank == 32);
-    assert_true(c.n_experts_used == 6 && c.d_ff_shared == 48 && c.n_plain_layers == 1 && !c.is_share_of_all);
-    assert_true(c.expert_scale == 2.446 && fabs(c.attn_scale * sqrt(24) - 1) < 1e-9);
+    assert_true(c.experts.n_used == 6 && c.experts.d_shared == 48 && c.n_plain_layers == 1 &&
+                !c.experts.is_share_of_all);
+    assert_true(c.experts.scale == 2.446 && fabs(c.attn_scale * sqrt(24) - 1) < 1e-9);
     c =
         from_json(KIMI("\"layer_types\":[\"linear_attention\",\"full_attention\",\"linear_attention\"],"
                        "\"linear_head_dim\":64,\"moe_renormalize\":false"));
-    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.recurrence.key_dim == 64 && c.is_share_of_all);
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.recurrence.key_dim == 64 && c.experts.is_share_of_all);
     static const char *const refused[][2] = {
         {KIMI(KDA("\"full_attn_layers\":[4]")), "full_attn_layers"},
         {KIMI(KDA("\"full_attn_layers\":[]")), "no layer attends"},

@@ -19,11 +19,12 @@ static void reads_gguf_of_their_own(void **state) {
     tiny t = tiny_as("gemma3");
     tiny_u32(&t, "gemma3.attention.sliding_window", 16);
     ig_config c = from_tiny(&t);
-    assert_true(c.norm_order == IG_NORMS_AROUND && c.head_norm == IG_HEAD_NORM_EACH && c.activation == IG_GELU_GATED);
-    assert_true(c.norm_offset == 0 && fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12); /* converters add the offset */
-    assert_true(c.window[0] == 16 && c.rope_set[0] == IG_ROPE_LOCAL && c.rope_local_theta == 10000);
+    assert_true(c.norms.order == IG_NORMS_AROUND && c.norms.of_heads == IG_HEAD_NORM_EACH &&
+                c.activation == IG_GELU_GATED);
+    assert_true(c.norms.offset == 0 && fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12); /* converters add the offset */
+    assert_true(c.window[0] == 16 && c.rope.set[0] == IG_ROPE_LOCAL && c.rope.local_theta == 10000);
     tiny_f32(&t, "gemma3.rope.freq_base_swa", 5000);
-    assert_true(from_tiny(&t).rope_local_theta == 5000);
+    assert_true(from_tiny(&t).rope.local_theta == 5000);
     static const float bad[] = {0, -1, 0.5f, NAN, INFINITY};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tiny_f32(&t, "gemma3.rope.freq_base_swa", bad[i]);
@@ -32,7 +33,7 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_f32(&t, "gemma3.rope.freq_base_swa", 5000);
     tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 1, "\0", 1);
     c = from_tiny(&t);
-    assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN);
+    assert_true(c.window[0] == 0 && c.rope.set[0] == IG_ROPE_MAIN);
     tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\0\0", 2);
     refuses_tiny(&t, "sliding_window_pattern");
 
@@ -50,9 +51,10 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_u32(&t, "deepseek2.attention.value_length_mla", 16);
     c = from_tiny(&t);
     assert_true(c.latent.kv_rank == 32 && !c.latent.q_rank && c.latent.key_dim == 16 && c.latent.value_dim == 16);
-    assert_true(c.head_dim == 40 && c.n_rot == 8 && c.routing == IG_ROUTING_SOFTMAX_FIRST && c.is_share_of_all);
+    assert_true(c.head_dim == 40 && c.rope.n == 8 && c.experts.routing == IG_ROUTING_SOFTMAX_FIRST &&
+                c.experts.is_share_of_all);
     tiny_u32(&t, "deepseek2.expert_gating_func", 2);
-    assert_int_equal(from_tiny(&t).routing, IG_ROUTING_SIGMOID);
+    assert_int_equal(from_tiny(&t).experts.routing, IG_ROUTING_SIGMOID);
     tiny_u32(&t, "deepseek2.attention.key_length_mla", 8);
     refuses_tiny(&t, "key_length_mla");
     tiny_u32(&t, "deepseek2.attention.key_length_mla", 24);
@@ -108,7 +110,7 @@ static void reads_gguf_of_their_own(void **state) {
     refuses_tiny(&t, "expert_count");
     tiny_u32(&t, "deepseek2.leading_dense_block_count", 1);
     c = from_tiny(&t);
-    assert_true(c.n_experts == 0 && c.latent.kv_rank == 32);
+    assert_true(c.experts.n == 0 && c.latent.kv_rank == 32);
 
     t = tiny_as("gemma4");
     static const uint32_t heads[] = {1, 2}, wide[] = {64, 128};
@@ -127,7 +129,7 @@ static void reads_gguf_of_their_own(void **state) {
     c = from_tiny(&t);
     assert_true(c.window[0] == 16 && !c.window[1] && c.n_kv_heads == 2 && c.local_kv_heads == 1 && c.logit_cap == 30);
     assert_true(c.head_dim == 16 && c.local_head_dim == 8);
-    assert_true(c.d_ff == 64 && c.d_layer_input == 32 && !c.has_layer_scales && c.are_keys_values && c.norms_values);
+    assert_true(c.d_ff == 64 && c.d_layer_input == 32 && !c.has_layer_scales && c.are_keys_values && c.norms.of_values);
     tiny_u32(&t, "gemma4.attention.shared_kv_layers", 1);
     refuses_tiny(&t, "no keys");
     tiny_drop_key(&t, "gemma4.attention.shared_kv_layers");
@@ -153,10 +155,11 @@ static void reads_gguf_of_their_own(void **state) {
     refuses_tiny(&t, "head_count"); /* without windows all are of one kind */
     tiny_u32(&t, "laguna.attention.sliding_window", 16);
     c = from_tiny(&t);
-    assert_true(!c.window[0] && c.window[1] == 16 && c.window[3] == 16 && c.rope_set[1] == IG_ROPE_LOCAL);
+    assert_true(!c.window[0] && c.window[1] == 16 && c.window[3] == 16 && c.rope.set[1] == IG_ROPE_LOCAL);
     assert_true(c.n_heads == 2 && c.local_heads == 4 && c.local_kv_heads == 2 && c.local_head_dim == 16);
-    assert_true(c.n_rot == 8 && c.local_n_rot == 12 && ig_config_rotated(&c) == 20 && ig_config_widest_heads(&c) == 64);
-    assert_true(c.is_gate_softplus && !c.is_gate_of_heads && c.d_ff_shared == 48 && c.n_plain_layers == 1);
+    assert_true(c.rope.n == 8 && c.rope.local_n == 12 && ig_config_rotated(&c) == 20 &&
+                ig_config_widest_heads(&c) == 64);
+    assert_true(c.is_gate_softplus && !c.is_gate_of_heads && c.experts.d_shared == 48 && c.n_plain_layers == 1);
     tiny_u32(&t, "laguna.rope.dimension_count_swa", 20);
     refuses_tiny(&t, "20 numbers rotate");
 
@@ -166,8 +169,8 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_f32(&t, "granite.residual_scale", 0.5f);
     tiny_f32(&t, "granite.logit_scale", 8);
     c = from_tiny(&t);
-    assert_true(c.attn_scale == 0.25 && c.embed_scale == 24 && c.logit_scale == 8 && c.rope == IG_ROPE_ADJACENT);
-    assert_true(fabs((double)c.norm_eps - 4e-5) < 1e-10); /* of a state that is twice as large */
+    assert_true(c.attn_scale == 0.25 && c.embed_scale == 24 && c.logit_scale == 8 && c.rope.kind == IG_ROPE_ADJACENT);
+    assert_true(fabs((double)c.norms.eps - 4e-5) < 1e-10); /* of a state that is twice as large */
     tiny_f32(&t, "granite.logit_scale", 1e9f);
     refuses_tiny(&t, "granite.logit_scale");
     t = tiny_as("qwen2");
@@ -176,13 +179,13 @@ static void reads_gguf_of_their_own(void **state) {
 
     t = tiny_as("olmo2");
     c = from_tiny(&t);
-    assert_true(c.norm_order == IG_NORMS_OF_PARTS && c.head_norm == IG_HEAD_NORM_ALL && c.rope_local_theta == 0);
+    assert_true(c.norms.order == IG_NORMS_OF_PARTS && c.norms.of_heads == IG_HEAD_NORM_ALL && c.rope.local_theta == 0);
     t = tiny_as("phi3");
-    assert_true(!from_tiny(&t).is_qkv_fused);
+    assert_true(!from_tiny(&t).file.is_qkv_fused);
     tiny_add(&t, "blk.0.attn_qkv.weight", IG_TYPE_F32, TINY_D, 3 * TINY_D);
     tiny_u32(&t, "phi3.attention.sliding_window", 16);
     c = from_tiny(&t);
-    assert_true(c.is_qkv_fused && c.is_gate_up_fused && c.window[0] == 16 && c.rope_blend == IG_BLEND_NONE);
+    assert_true(c.file.is_qkv_fused && c.file.is_gate_up_fused && c.window[0] == 16 && c.rope.blend == IG_BLEND_NONE);
     tiny_f32(&t, "phi3.rope.scaling.attn_factor", 1e9f);
     tiny_add(&t, "rope_factors_long.weight", IG_TYPE_F32, 4, 0);
     refuses_tiny(&t, "phi3.rope.scaling.attn_factor");
@@ -193,13 +196,13 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_u32(&t, "gpt-oss.expert_used_count", 2);
     tiny_u32(&t, "gpt-oss.expert_feed_forward_length", 24);
     c = from_tiny(&t);
-    assert_true(c.has_sink_scores && c.rope_is_exact && c.activation == IG_SWIGLU_OAI && c.n_experts == 4 &&
+    assert_true(c.has_sink_scores && c.rope.is_exact && c.activation == IG_SWIGLU_OAI && c.experts.n == 4 &&
                 c.d_ff == 24);
-    assert_true(c.window[0] == 16 && c.window[1] == 0 && c.window[2] == 16 && c.rope_set[0] == IG_ROPE_MAIN);
+    assert_true(c.window[0] == 16 && c.window[1] == 0 && c.window[2] == 16 && c.rope.set[0] == IG_ROPE_MAIN);
     t = tiny_as("smollm3");
     tiny_u32(&t, "smollm3.block_count", 5);
     c = from_tiny(&t);
-    assert_true(c.rope_set[2] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT && c.rope_set[4] == IG_ROPE_MAIN);
+    assert_true(c.rope.set[2] == IG_ROPE_MAIN && c.rope.set[3] == IG_ROPE_LEFT_OUT && c.rope.set[4] == IG_ROPE_MAIN);
 }
 
 /* Llama 4: the sizes that were published, and one without chunks. */
@@ -213,25 +216,27 @@ static void reads_gguf_of_llama4(void **state) {
     refuses_tiny(&t, "llama4.expert_feed_forward_length");
     tiny_u32(&t, "llama4.expert_feed_forward_length", 24);
     ig_config c = from_tiny(&t);
-    assert_true(c.n_experts == 4 && ig_config_expert_layers(&c) == 2 && ig_config_first_expert_layer(&c) == 1);
+    assert_true(c.experts.n == 4 && ig_config_expert_layers(&c) == 2 && ig_config_first_expert_layer(&c) == 1);
     assert_true(ig_config_is_plain(&c, 2) && !ig_config_is_plain(&c, 3) && c.d_ff_plain == TINY_FF && c.d_ff == 24);
-    assert_true(c.d_ff_shared == 24 && c.routing == IG_ROUTING_SIGMOID_LAST && c.are_inputs_shared && c.norms_rotated);
-    assert_true(c.has_chunks && c.window[2] == 8192 && !c.window[3] && c.rope_set[3] == IG_ROPE_LEFT_OUT);
-    assert_true(c.grows_unrotated && c.growth_length == 8192 && c.rope == IG_ROPE_ADJACENT && !c.is_paired);
+    assert_true(c.experts.d_shared == 24 && c.experts.routing == IG_ROUTING_SIGMOID_LAST &&
+                c.experts.are_inputs_shared && c.norms.are_of_rotated);
+    assert_true(c.has_chunks && c.window[2] == 8192 && !c.window[3] && c.rope.set[3] == IG_ROPE_LEFT_OUT);
+    assert_true(c.rope.grows_unrotated && c.rope.growth_length == 8192 && c.rope.kind == IG_ROPE_ADJACENT &&
+                !c.rope.is_paired);
     tiny_u32(&t, "llama4.expert_count", 128);
     c = from_tiny(&t);
-    assert_true(c.head_norm == IG_HEAD_NORM_NONE && !c.norms_rotated);
+    assert_true(c.norms.of_heads == IG_HEAD_NORM_NONE && !c.norms.are_of_rotated);
     tiny_u32(&t, "llama4.attention.sliding_window", 0);
     c = from_tiny(&t);
-    assert_true(!c.window[0] && c.rope_set[3] == IG_ROPE_MAIN && c.query_growth == 0 && !c.has_chunks);
+    assert_true(!c.window[0] && c.rope.set[3] == IG_ROPE_MAIN && c.rope.query_growth == 0 && !c.has_chunks);
     tiny_u32(&t, "llama4.interleave_moe_layer_step", 99);
     refuses_tiny(&t, "no layer has any");
     tiny_u32(&t, "llama4.interleave_moe_layer_step", 0);
-    assert_true(from_tiny(&t).n_experts == 0);
+    assert_true(from_tiny(&t).experts.n == 0);
     tiny_u32(&t, "llama4.interleave_moe_layer_step", 2);
     tiny_u32(&t, "llama4.expert_count", 0);
     c = from_tiny(&t);
-    assert_true(c.n_experts == 0 && !ig_config_is_plain(&c, 0) && c.d_ff == TINY_FF);
+    assert_true(c.experts.n == 0 && !ig_config_is_plain(&c, 0) && c.d_ff == TINY_FF);
 }
 
 /* Norms with biases, parts side by side. */
@@ -240,14 +245,14 @@ static void reads_gguf_of_neox(void **state) {
     tiny t = tiny_as("gptneox");
     tiny_f32(&t, "gptneox.attention.layer_norm_epsilon", 1e-4f);
     ig_config c = from_tiny(&t);
-    assert_true(c.norm_order == IG_NORMS_APART && c.norm == IG_NORM_LAYER && c.activation == IG_GELU_ERF);
-    assert_true(c.norm_eps == 1e-4f && c.rope == IG_ROPE_HALF);
+    assert_true(c.norms.order == IG_NORMS_APART && c.norms.kind == IG_NORM_LAYER && c.activation == IG_GELU_ERF);
+    assert_true(c.norms.eps == 1e-4f && c.rope.kind == IG_ROPE_HALF);
     tiny_bool(&t, "gptneox.use_parallel_residual", false);
-    assert_true(from_tiny(&t).norm_order == IG_NORMS_BEFORE);
+    assert_true(from_tiny(&t).norms.order == IG_NORMS_BEFORE);
     t = tiny_as("starcoder2");
     tiny_f32(&t, "starcoder2.attention.layer_norm_epsilon", 1e-4f);
     c = from_tiny(&t);
-    assert_true(c.norm_order == IG_NORMS_BEFORE && c.activation == IG_GELU && c.norm == IG_NORM_LAYER);
+    assert_true(c.norms.order == IG_NORMS_BEFORE && c.activation == IG_GELU && c.norms.kind == IG_NORM_LAYER);
 }
 
 /* The same of those that came later. */
@@ -255,19 +260,20 @@ static void reads_gguf_of_others(void **state) {
     (void)state;
     tiny t = tiny_as("exaone4");
     ig_config c = from_tiny(&t);
-    assert_true(c.norm_order == IG_NORMS_OF_PARTS && c.head_norm == IG_HEAD_NORM_EACH && c.rope == IG_ROPE_HALF);
-    assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN);
+    assert_true(c.norms.order == IG_NORMS_OF_PARTS && c.norms.of_heads == IG_HEAD_NORM_EACH &&
+                c.rope.kind == IG_ROPE_HALF);
+    assert_true(c.window[0] == 0 && c.rope.set[0] == IG_ROPE_MAIN);
     tiny_u32(&t, "exaone4.block_count", 4);
     tiny_u32(&t, "exaone4.attention.sliding_window", 16);
     c = from_tiny(&t);
-    assert_true(c.window[2] == 16 && c.rope_set[2] == IG_ROPE_MAIN);
-    assert_true(c.window[3] == 0 && c.rope_set[3] == IG_ROPE_LEFT_OUT);
+    assert_true(c.window[2] == 16 && c.rope.set[2] == IG_ROPE_MAIN);
+    assert_true(c.window[3] == 0 && c.rope.set[3] == IG_ROPE_LEFT_OUT);
 
     static const char *const paired[] = {"llama", "granite", "mistral3", "smollm3", "arcee", "internlm2", "minicpm"};
     for (size_t i = 0; i < sizeof paired / sizeof *paired; i++) {
         t = tiny_as(paired[i]);
         c = from_tiny(&t);
-        assert_true(c.is_paired && c.rope == IG_ROPE_ADJACENT);
+        assert_true(c.rope.is_paired && c.rope.kind == IG_ROPE_ADJACENT);
     }
     assert_true(fabs(c.logit_scale - TINY_D / 256.0) < 1e-9 &&
                 fabs(c.embed_scale - 12 / 1.4) < 1e-6); /* MiniCPM's own */
@@ -275,10 +281,10 @@ static void reads_gguf_of_others(void **state) {
     refuses_tiny(&t, "is 'longrope'");
     tiny_add(&t, "rope_factors_long.weight", IG_TYPE_F32, 4, 0);
     c = from_tiny(&t);
-    assert_true(c.rope_blend == IG_BLEND_LONGROPE && c.rope_gain == 1);
+    assert_true(c.rope.blend == IG_BLEND_LONGROPE && c.rope.gain == 1);
     t = tiny_as("exaone");
     c = from_tiny(&t);
-    assert_true(!c.is_paired && c.rope == IG_ROPE_HALF && c.norm_order == IG_NORMS_BEFORE);
+    assert_true(!c.rope.is_paired && c.rope.kind == IG_ROPE_HALF && c.norms.order == IG_NORMS_BEFORE);
     t = tiny_as("bailingmoe2");
     tiny_u32(&t, "bailingmoe2.block_count", 3);
     tiny_u32(&t, "bailingmoe2.leading_dense_block_count", 1);
@@ -290,11 +296,12 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "bailingmoe2.expert_group_used_count", 2);
     tiny_f32(&t, "bailingmoe2.expert_weights_scale", 2.5f);
     c = from_tiny(&t);
-    assert_true(c.routing == IG_ROUTING_SIGMOID && c.n_plain_layers == 1 && c.n_expert_groups == 4 &&
-                c.n_groups_used == 2 && c.expert_scale == 2.5 && c.d_ff_shared == 48 && c.is_share_of_all);
-    assert_true(c.head_norm == IG_HEAD_NORM_EACH);
+    assert_true(c.experts.routing == IG_ROUTING_SIGMOID && c.n_plain_layers == 1 && c.experts.n_groups == 4 &&
+                c.experts.n_groups_used == 2 && c.experts.scale == 2.5 && c.experts.d_shared == 48 &&
+                c.experts.is_share_of_all);
+    assert_true(c.norms.of_heads == IG_HEAD_NORM_EACH);
     tiny_u32(&t, "bailingmoe2.expert_shared_feed_forward_length", 40);
-    assert_int_equal(from_tiny(&t).d_ff_shared, 40);
+    assert_int_equal(from_tiny(&t).experts.d_shared, 40);
     tiny_u32(&t, "bailingmoe2.expert_group_count", 3);
     refuses_tiny(&t, "groups");
     t = tiny_as("deepseek");
@@ -303,43 +310,45 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "deepseek.expert_feed_forward_length", 24);
     tiny_u32(&t, "deepseek.expert_shared_count", 1);
     c = from_tiny(&t);
-    assert_true(c.is_paired && c.routing != IG_ROUTING_SIGMOID && c.is_share_of_all && c.d_ff_shared == 24);
+    assert_true(c.rope.is_paired && c.experts.routing != IG_ROUTING_SIGMOID && c.experts.is_share_of_all &&
+                c.experts.d_shared == 24);
     t = tiny_as("gemma2");
     tiny_u32(&t, "gemma2.attention.sliding_window", 16);
     tiny_f32(&t, "gemma2.attn_logit_softcapping", 25);
     c = from_tiny(&t);
-    assert_true(c.score_cap == 25 && c.logit_cap == 30 && c.norm_order == IG_NORMS_AROUND && c.norm_offset == 0);
+    assert_true(c.score_cap == 25 && c.logit_cap == 30 && c.norms.order == IG_NORMS_AROUND && c.norms.offset == 0);
     assert_true(c.window[0] == 16 && c.activation == IG_GELU_GATED);
     t = tiny_as("muse-glimmer");
     tiny_u32(&t, "muse-glimmer.attention.sliding_window", 16);
     tiny_f32(&t, "muse-glimmer.logit_scale", 0.25f);
     tiny_f32(&t, "muse-glimmer.final_logit_softcapping", 20);
     c = from_tiny(&t);
-    assert_true(c.logit_scale == 4 && c.logit_cap == 20 && c.after_eps == 1e-8f && c.norms_embeddings && c.is_paired);
-    assert_true(c.norm_offset == 0 && !c.are_head_norms_plain && c.window[0] == 16 && c.has_attn_gate);
+    assert_true(c.logit_scale == 4 && c.logit_cap == 20 && c.norms.after_eps == 1e-8f && c.norms.of_embeddings &&
+                c.rope.is_paired);
+    assert_true(c.norms.offset == 0 && !c.norms.of_heads_are_plain && c.window[0] == 16 && c.has_attn_gate);
     t = tiny_as("command-r");
     tiny_f32(&t, "command-r.attention.layer_norm_epsilon", 1e-5f);
     tiny_f32(&t, "command-r.logit_scale", 0.0625f);
     c = from_tiny(&t);
-    assert_true(c.norm == IG_NORM_LAYER_UNBIASED && c.norm_order == IG_NORMS_SHARED && c.logit_scale == 16);
-    assert_true(c.norm_eps == 1e-5f && c.rope == IG_ROPE_ADJACENT && !c.is_paired);
+    assert_true(c.norms.kind == IG_NORM_LAYER_UNBIASED && c.norms.order == IG_NORMS_SHARED && c.logit_scale == 16);
+    assert_true(c.norms.eps == 1e-5f && c.rope.kind == IG_ROPE_ADJACENT && !c.rope.is_paired);
 
     t = tiny_as("glm4");
     c = from_tiny(&t);
-    assert_true(c.norm_order == IG_NORMS_AROUND && c.is_gate_up_fused && !c.is_qkv_fused);
-    assert_true(c.rope == IG_ROPE_ADJACENT && c.head_norm == IG_HEAD_NORM_NONE);
+    assert_true(c.norms.order == IG_NORMS_AROUND && c.file.is_gate_up_fused && !c.file.is_qkv_fused);
+    assert_true(c.rope.kind == IG_ROPE_ADJACENT && c.norms.of_heads == IG_HEAD_NORM_NONE);
     t = tiny_as("chatglm");
     c = from_tiny(&t);
-    assert_true(c.norm_order == IG_NORMS_BEFORE && c.is_gate_up_fused && c.rope == IG_ROPE_ADJACENT);
+    assert_true(c.norms.order == IG_NORMS_BEFORE && c.file.is_gate_up_fused && c.rope.kind == IG_ROPE_ADJACENT);
     t = tiny_as("granite");
     tiny_f32(&t, "granite.attention.scale", 0.25f);
     tiny_u32(&t, "granite.block_count", 2);
     tiny_u32(&t, "granite.ssm.conv_kernel", 4);
     tiny_array(&t, "granite.attention.head_count_kv", IG_GGUF_I32, 2, ((int32_t[]){1, 1}), 8);
     c = from_tiny(&t);
-    assert_true(c.n_kv_heads == 1 && c.rope == IG_ROPE_ADJACENT);
+    assert_true(c.n_kv_heads == 1 && c.rope.kind == IG_ROPE_ADJACENT);
     tiny_raw(&t, "granite.rope.scaling.finetuned", IG_GGUF_BOOL, "\0", 1);
-    assert_true(from_tiny(&t).rope == IG_ROPE_NONE);
+    assert_true(from_tiny(&t).rope.kind == IG_ROPE_NONE);
     tiny_array(&t, "granite.attention.head_count_kv", IG_GGUF_I32, 2, ((int32_t[]){1, 2}), 8);
     refuses_tiny(&t, "granite.attention.head_count_kv");
     t = tiny_as("granite_swa");
@@ -351,16 +360,16 @@ static void reads_gguf_of_others(void **state) {
     tiny_array(&t, "granite_swa.attention.rope_pattern", IG_GGUF_BOOL, 2, "\0\1", 2);
     c = from_tiny(&t);
     assert_true(c.has_sink_scores && c.attn_scale == 0.25 && c.window[0] == 0 && c.window[1] == 16);
-    assert_true(c.rope_set[0] == IG_ROPE_LEFT_OUT && c.rope_set[1] == IG_ROPE_MAIN);
+    assert_true(c.rope.set[0] == IG_ROPE_LEFT_OUT && c.rope.set[1] == IG_ROPE_MAIN);
     tiny_array(&t, "granite_swa.attention.rope_pattern", IG_GGUF_BOOL, 1, "\0", 1);
     refuses_tiny(&t, "granite_swa.attention.rope_pattern");
     t = tiny_as("hunyuan-dense");
     c = from_tiny(&t);
-    assert_true(c.rotates_first && c.head_norm == IG_HEAD_NORM_EACH);
+    assert_true(c.norms.follow_rope && c.norms.of_heads == IG_HEAD_NORM_EACH);
     t = tiny_as("ernie4_5");
-    assert_true(from_tiny(&t).rope == IG_ROPE_ADJACENT);
+    assert_true(from_tiny(&t).rope.kind == IG_ROPE_ADJACENT);
     t = tiny_as("seed_oss");
-    assert_true(from_tiny(&t).rope == IG_ROPE_HALF);
+    assert_true(from_tiny(&t).rope.kind == IG_ROPE_HALF);
 
     t = tiny_as("minimax-m2");
     refuses_tiny(&t, "minimax-m2.expert_count");
@@ -369,8 +378,8 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "minimax-m2.expert_gating_func", 2);
     tiny_u32(&t, "minimax-m2.expert_feed_forward_length", 24);
     c = from_tiny(&t);
-    assert_true(c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all && c.d_ff == 24 &&
-                c.head_norm == IG_HEAD_NORM_ALL);
+    assert_true(c.experts.routing == IG_ROUTING_SIGMOID && !c.experts.is_share_of_all && c.d_ff == 24 &&
+                c.norms.of_heads == IG_HEAD_NORM_ALL);
     tiny_u32(&t, "minimax-m2.expert_gating_func", 1);
     refuses_tiny(&t, "minimax-m2.expert_gating_func");
 
@@ -390,8 +399,8 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "minimax-m3.attention.indexer.local_blocks", 1);
     c = from_tiny(&t);
     assert_true(c.index.block == 16 && c.index.n_chosen == 80 && c.index.n_local == 1 && c.index.n_heads == 2);
-    assert_true(c.index_layer[0] == IG_NO_INDEX && c.index_layer[1] == 1 && c.d_ff_shared == 24);
-    assert_true(c.activation == IG_SWIGLU_OAI && c.head_norm == IG_HEAD_NORM_EACH && c.norm_offset == 0);
+    assert_true(c.index_layer[0] == IG_NO_INDEX && c.index_layer[1] == 1 && c.experts.d_shared == 24);
+    assert_true(c.activation == IG_SWIGLU_OAI && c.norms.of_heads == IG_HEAD_NORM_EACH && c.norms.offset == 0);
     tiny_u32(&t, "minimax-m3.attention.indexer.head_count", 3);
     refuses_tiny(&t, "KV heads");
 
@@ -404,8 +413,8 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "ernie4_5-moe.expert_shared_feed_forward_length", 48);
     tiny_u32(&t, "ernie4_5-moe.interleave_moe_layer_step", 1);
     c = from_tiny(&t);
-    assert_true(c.routing == IG_ROUTING_SOFTMAX_FIRST && c.n_plain_layers == 1 && c.d_ff_plain == TINY_FF);
-    assert_true(c.d_ff == 24 && c.d_ff_shared == 48 && c.rope == IG_ROPE_ADJACENT);
+    assert_true(c.experts.routing == IG_ROUTING_SOFTMAX_FIRST && c.n_plain_layers == 1 && c.d_ff_plain == TINY_FF);
+    assert_true(c.d_ff == 24 && c.experts.d_shared == 48 && c.rope.kind == IG_ROPE_ADJACENT);
     tiny_u32(&t, "ernie4_5-moe.interleave_moe_layer_step", 2);
     refuses_tiny(&t, "interleave_moe_layer_step");
 
@@ -417,18 +426,19 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "afmoe.leading_dense_block_count", 1);
     tiny_u32(&t, "afmoe.attention.sliding_window", 16);
     c = from_tiny(&t);
-    assert_true(c.has_attn_gate && c.norm_order == IG_NORMS_AROUND && c.head_norm == IG_HEAD_NORM_EACH);
-    assert_true(c.window[0] == 16 && c.rope_set[0] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT);
-    assert_true(c.n_plain_layers == 1 && c.routing == IG_ROUTING_SIGMOID && fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12);
+    assert_true(c.has_attn_gate && c.norms.order == IG_NORMS_AROUND && c.norms.of_heads == IG_HEAD_NORM_EACH);
+    assert_true(c.window[0] == 16 && c.rope.set[0] == IG_ROPE_MAIN && c.rope.set[3] == IG_ROPE_LEFT_OUT);
+    assert_true(c.n_plain_layers == 1 && c.experts.routing == IG_ROUTING_SIGMOID &&
+                fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12);
 
     t = tiny_as("dots1");
     tiny_u32(&t, "dots1.expert_count", 4);
     tiny_u32(&t, "dots1.expert_used_count", 2);
     tiny_u32(&t, "dots1.expert_feed_forward_length", 24);
-    assert_true(from_tiny(&t).routing == IG_ROUTING_SIGMOID);
+    assert_true(from_tiny(&t).experts.routing == IG_ROUTING_SIGMOID);
     t = tiny_as("gemma");
     c = from_tiny(&t);
-    assert_true(c.activation == IG_GELU_GATED && c.norm_order == IG_NORMS_BEFORE && c.embed_scale == sqrt(TINY_D));
+    assert_true(c.activation == IG_GELU_GATED && c.norms.order == IG_NORMS_BEFORE && c.embed_scale == sqrt(TINY_D));
 
     t = tiny_as("hy_v3");
     tiny_u32(&t, "hy_v3.block_count", 3);
@@ -439,8 +449,9 @@ static void reads_gguf_of_others(void **state) {
     tiny_raw(&t, "hy_v3.expert_weights_norm", IG_GGUF_BOOL, "\1", 1);
     tiny_add(&t, "blk.1.ffn_gate_inp.weight", IG_TYPE_F32, TINY_D, 4);
     c = from_tiny(&t);
-    assert_true(c.n_plain_layers == 1 && c.d_ff_plain == TINY_FF && c.d_ff == 24 && c.d_ff_shared == 48);
-    assert_true(c.routing == IG_ROUTING_SIGMOID && !c.is_share_of_all && c.head_norm == IG_HEAD_NORM_EACH);
+    assert_true(c.n_plain_layers == 1 && c.d_ff_plain == TINY_FF && c.d_ff == 24 && c.experts.d_shared == 48);
+    assert_true(c.experts.routing == IG_ROUTING_SIGMOID && !c.experts.is_share_of_all &&
+                c.norms.of_heads == IG_HEAD_NORM_EACH);
 
     t = tiny_as("mellum");
     tiny_u32(&t, "mellum.block_count", 4);
@@ -450,23 +461,24 @@ static void reads_gguf_of_others(void **state) {
     tiny_u32(&t, "mellum.attention.sliding_window", 16);
     tiny_f32(&t, "mellum.rope.freq_base_swa", 5000);
     c = from_tiny(&t);
-    assert_true(c.n_experts == 4 && c.d_ff == 24 && c.window[0] == 16 && c.window[3] == 0);
-    assert_true(c.rope_local_theta == 5000 && c.rope_set[0] == IG_ROPE_LOCAL && c.rope_set[3] == IG_ROPE_MAIN);
+    assert_true(c.experts.n == 4 && c.d_ff == 24 && c.window[0] == 16 && c.window[3] == 0);
+    assert_true(c.rope.local_theta == 5000 && c.rope.set[0] == IG_ROPE_LOCAL && c.rope.set[3] == IG_ROPE_MAIN);
 
     t = tiny_as("mistral3");
     c = from_tiny(&t);
-    assert_true(c.query_growth == 0 && c.rope == IG_ROPE_ADJACENT && c.rope_gain == 1);
+    assert_true(c.rope.query_growth == 0 && c.rope.kind == IG_ROPE_ADJACENT && c.rope.gain == 1);
     tiny_f32(&t, "mistral3.attention.temperature_scale", 0.125f);
     tiny_string(&t, "mistral3.rope.scaling.type", "yarn");
     tiny_f32(&t, "mistral3.rope.scaling.factor", 16);
     tiny_u32(&t, "mistral3.rope.scaling.original_context_length", 32);
     c = from_tiny(&t);
-    assert_true(c.query_growth == 0.125 && c.rope_original_ctx == 32 && fabs(c.rope_gain - 1 - 0.1 * log(16)) < 1e-12);
+    assert_true(c.rope.query_growth == 0.125 && c.rope.original_ctx == 32 &&
+                fabs(c.rope.gain - 1 - 0.1 * log(16)) < 1e-12);
     tiny_f32(&t, "mistral3.rope.scaling.yarn_log_multiplier", 1);
-    assert_true(from_tiny(&t).rope_gain == 1);
+    assert_true(from_tiny(&t).rope.gain == 1);
     tiny_u32(&t, "mistral3.rope.dimension_count", 2);
     c = from_tiny(&t); /* what does not rotate grows, too */
-    assert_true(c.n_rot == 2 && ig_config_n_rot(&c, ig_config_rope_sets(&c)) == c.head_dim);
+    assert_true(c.rope.n == 2 && ig_config_n_rot(&c, ig_config_rope_sets(&c)) == c.head_dim);
     tiny_f32(&t, "mistral3.attention.temperature_scale", -1);
     refuses_tiny(&t, "mistral3.attention.temperature_scale");
 
@@ -474,7 +486,7 @@ static void reads_gguf_of_others(void **state) {
     t = tiny_as("qwen3vl");
     tiny_u32(&t, "qwen3vl.n_deepstack_layers", 3);
     tiny_array(&t, "qwen3vl.rope.dimension_sections", IG_GGUF_I32, 4, sections, sizeof sections);
-    assert_true(from_tiny(&t).head_norm == IG_HEAD_NORM_EACH);
+    assert_true(from_tiny(&t).norms.of_heads == IG_HEAD_NORM_EACH);
     t = tiny_as("qwen3");
     tiny_array(&t, "qwen3.rope.dimension_sections", IG_GGUF_I32, 4, sections, sizeof sections);
     refuses_tiny(&t, "qwen3.rope.dimension_sections");

@@ -33,9 +33,9 @@ static void kimi_linear(void **state) {
     refuses_tiny(&t, "kda.head_dim");
     tiny_u32(&t, "kimi-linear.kda.head_dim", 16);
     ig_config c = from_tiny(&t);
-    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.rope == IG_ROPE_NONE);
+    assert_true(c.is_recurrent[0] && !c.is_recurrent[1] && c.is_recurrent[2] && c.rope.kind == IG_ROPE_NONE);
     assert_true(c.recurrence.kind == IG_KIMI_DELTA && c.recurrence.key_dim == 16 && c.recurrence.n_taps == 4);
-    assert_true(!c.is_share_of_all && c.n_groups_used == 0 && c.latent.kv_rank == 32);
+    assert_true(!c.experts.is_share_of_all && c.experts.n_groups_used == 0 && c.latent.kv_rank == 32);
 }
 
 static void others(void **state) {
@@ -50,7 +50,7 @@ static void others(void **state) {
     tiny_u32(&t, "qwen35.ssm.time_step_rank", 4);
     tiny_u32(&t, "qwen35.ssm.inner_size", 128);
     ig_config c = from_tiny(&t);
-    assert_true(c.n_layers == 3 && c.n_layers_left_out == 1 && c.n_recurrent == 2 && !c.is_recurrent[2]);
+    assert_true(c.n_layers == 3 && c.file.n_layers_left_out == 1 && c.n_recurrent == 2 && !c.is_recurrent[2]);
     assert_true(c.recurrence.is_tiled && c.recurrence.value_dim == 32 && c.recurrence.key_dim == 16 && c.is_gate_in_q);
     tiny_raw(&t, "qwen35.attention.recurrent_layers", IG_GGUF_ARRAY, "\7\0\0\0\4\0\0\0\0\0\0\0\1\0\1\0", 16);
     c = from_tiny(&t);
@@ -81,7 +81,7 @@ static void others(void **state) {
     tiny_u32(&t, "falcon-h1.ssm.inner_size", 128);
     c = from_tiny(&t);
     assert_true(c.is_state_beside && c.has_no_state_norm && c.n_recurrent == c.n_layers && !c.has_multipliers);
-    assert_true(!c.is_recurrent[0] && ig_config_attention_layers(&c) == c.n_layers && c.rope == IG_ROPE_HALF);
+    assert_true(!c.is_recurrent[0] && ig_config_attention_layers(&c) == c.n_layers && c.rope.kind == IG_ROPE_HALF);
     tiny_u32(&t, "falcon-h1.block_count", 3);
     tiny_raw(&t, "falcon-h1.attention.head_count_kv", IG_GGUF_ARRAY, kv_heads, sizeof kv_heads);
     refuses_tiny(&t, "layer 0 does not attend");
@@ -102,8 +102,9 @@ static void others(void **state) {
     tiny_u32(&t, "nemotron_h.ssm.time_step_rank", 4);
     tiny_u32(&t, "nemotron_h.ssm.inner_size", 128);
     c = from_tiny(&t);
-    assert_true(c.n_layers == 2 && c.is_recurrent[0] && c.has_no_ffn[0] && !c.has_no_ffn[1] && c.first_part[1] == 1);
-    assert_true(c.d_ff == 16 && c.activation == IG_RELU_SQUARED && c.rope == IG_ROPE_NONE);
+    assert_true(c.n_layers == 2 && c.is_recurrent[0] && c.has_no_ffn[0] && !c.has_no_ffn[1] &&
+                c.file.first_part[1] == 1);
+    assert_true(c.d_ff == 16 && c.activation == IG_RELU_SQUARED && c.rope.kind == IG_ROPE_NONE);
     t = tiny_as("llama");
     tiny_u32(&t, "llama.block_count", 3);
     tiny_raw(&t, "llama.feed_forward_length", IG_GGUF_ARRAY, widths, sizeof widths);

@@ -26,10 +26,10 @@ static double *const inv_freq = frequencies[IG_ROPE_MAIN];
 static ig_layer layers[LAYERS];
 static ig_weights weights = {.layers = layers};
 
-static ig_config config_of(ig_rope rope) {
-    ig_config c = {.n_layers = LAYERS, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .rope = rope};
-    c.n_rot = rope == IG_ROPE_NONE ? 0 : ROT;
-    c.rope_gain = 1;
+static ig_config config_of(ig_rope_kind rope) {
+    ig_config c = {.n_layers = LAYERS, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .rope.kind = rope};
+    c.rope.n = rope == IG_ROPE_NONE ? 0 : ROT;
+    c.rope.gain = 1;
     return c;
 }
 
@@ -59,10 +59,10 @@ static ig_key_frames open_frames(const ig_config *c) {
 
 /* A key as the forward pass makes it: noise of size 1 and the bias, rotated. */
 static void make_key(float *key, const ig_config *c, const float *bias, int position, ig_random *r) {
-    int half = c->n_rot / 2;
+    int half = c->rope.n / 2;
     for (int i = 0; i < DIM; i++) key[i] = bias[i] + (float)noise(r);
     for (int i = 0; i < half; i++) {
-        int a = c->rope == IG_ROPE_ADJACENT ? 2 * i : i, b = c->rope == IG_ROPE_ADJACENT ? a + 1 : half + i;
+        int a = c->rope.kind == IG_ROPE_ADJACENT ? 2 * i : i, b = c->rope.kind == IG_ROPE_ADJACENT ? a + 1 : half + i;
         double cs = cos(position * inv_freq[i]), sn = sin(position * inv_freq[i]), x = (double)key[a],
                y = (double)key[b];
         key[a] = (float)(x * cs - y * sn);
@@ -148,7 +148,7 @@ static double score_error(const ig_config *c, const ig_key_frame *frame, int lay
 
 static void biases_cost_little(void **state) {
     (void)state;
-    static const ig_rope ropes[] = {IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT};
+    static const ig_rope_kind ropes[] = {IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT};
     for (int i = 0; i < 3; i++) {
         ig_config c = config_of(ropes[i]);
         ig_key_frames f = open_frames(&c);

@@ -33,7 +33,7 @@ static float scores_given[MOST_ROWS * IG_MAX_EXPERTS], bias[IG_MAX_EXPERTS];
 
 /* Whether experts are chosen by their scores alone. */
 static bool is_by_scores(const ig_config *c) {
-    return c->routing == IG_ROUTING_SOFTMAX || c->routing == IG_ROUTING_SIGMOID_LAST;
+    return c->experts.routing == IG_ROUTING_SOFTMAX || c->experts.routing == IG_ROUTING_SIGMOID_LAST;
 }
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
@@ -43,30 +43,31 @@ static double weights[IG_MAX_EXPERTS];
 
 static void set_weights(const float *scores, const ig_config *c) {
     double sum = 0;
-    for (int e = 0; e < c->n_experts; e++) sum += exp((double)scores[e]);
-    for (int e = 0; e < c->n_experts; e++)
-        weights[e] = c->routing == IG_ROUTING_SIGMOID ? sigmoid((double)scores[e]) : exp((double)scores[e]) / sum;
+    for (int e = 0; e < c->experts.n; e++) sum += exp((double)scores[e]);
+    for (int e = 0; e < c->experts.n; e++)
+        weights[e] =
+            c->experts.routing == IG_ROUTING_SIGMOID ? sigmoid((double)scores[e]) : exp((double)scores[e]) / sum;
 }
 
 static double value_of(const float *scores, const ig_config *c, int e);
 
 /* By what a group is chosen: its best value, or of sigmoids the sum of the best two. */
 static double group_value(const float *scores, const ig_config *c, int group) {
-    int n = c->n_experts / c->n_expert_groups;
+    int n = c->experts.n / c->experts.n_groups;
     double best = -INFINITY, most = -INFINITY;
     for (int i = group * n; i < (group + 1) * n; i++) {
         best = fmax(best, value_of(scores, c, i));
         for (int k = group * n; k < i; k++) most = fmax(most, value_of(scores, c, i) + value_of(scores, c, k));
     }
-    return c->routing == IG_ROUTING_SIGMOID && n > 1 ? most : best;
+    return c->experts.routing == IG_ROUTING_SIGMOID && n > 1 ? most : best;
 }
 
 /* Whether experts are chosen from the group of this one. */
 static bool is_in_question(const float *scores, const ig_config *c, int expert) {
-    if (c->n_expert_groups < 2) return true;
-    int own = expert / (c->n_experts / c->n_expert_groups), rank = 0;
-    for (int g = 0; g < c->n_expert_groups; g++) rank += group_value(scores, c, g) > group_value(scores, c, own);
-    return rank < c->n_groups_used;
+    if (c->experts.n_groups < 2) return true;
+    int own = expert / (c->experts.n / c->experts.n_groups), rank = 0;
+    for (int g = 0; g < c->experts.n_groups; g++) rank += group_value(scores, c, g) > group_value(scores, c, own);
+    return rank < c->experts.n_groups_used;
 }
 
 /* By which experts are chosen. */
@@ -79,8 +80,8 @@ static double value_of(const float *scores, const ig_config *c, int e) {
 static int rank_of(const float *scores, const ig_config *c, int expert) {
     double value = value_of(scores, c, expert);
     int rank = 0;
-    if (!is_in_question(scores, c, expert)) return c->n_experts;
-    for (int e = 0; e < c->n_experts; e++) {
+    if (!is_in_question(scores, c, expert)) return c->experts.n;
+    for (int e = 0; e < c->experts.n; e++) {
         if (!is_in_question(scores, c, e)) continue;
         double other = value_of(scores, c, e);
         rank += other > value || (other >= value && e < expert);
@@ -90,37 +91,38 @@ static int rank_of(const float *scores, const ig_config *c, int expert) {
 
 static double share_of(const float *scores, const ig_config *c, int expert) {
     double own = (double)scores[expert], sum = 0;
-    for (int e = 0; e < c->n_experts; e++) {
-        bool counts = rank_of(scores, c, e) < c->n_experts_used;
-        if (c->routing != IG_ROUTING_SOFTMAX)
+    for (int e = 0; e < c->experts.n; e++) {
+        bool counts = rank_of(scores, c, e) < c->experts.n_used;
+        if (c->experts.routing != IG_ROUTING_SOFTMAX)
             sum += counts ? weights[e] / weights[expert] : 0;
-        else if (c->is_share_of_all || counts)
+        else if (c->experts.is_share_of_all || counts)
             sum += exp((double)scores[e] - own);
     }
-    if (c->routing == IG_ROUTING_SIGMOID_LAST || (c->routing == IG_ROUTING_SIGMOID && c->is_share_of_all))
-        return sigmoid(own) * c->expert_scale;
-    return c->expert_scale / sum;
+    if (c->experts.routing == IG_ROUTING_SIGMOID_LAST ||
+        (c->experts.routing == IG_ROUTING_SIGMOID && c->experts.is_share_of_all))
+        return sigmoid(own) * c->experts.scale;
+    return c->experts.scale / sum;
 }
 
 /* The lists hold each pair of a row and one of its experts once, in order. */
 static void check(const ig_config *c, int first, int n_rows) {
     int n = 0;
-    memcpy(scores_given, routes.scores.host, (size_t)(n_rows * c->n_experts) * sizeof *scores_given);
+    memcpy(scores_given, routes.scores.host, (size_t)(n_rows * c->experts.n) * sizeof *scores_given);
     ig_routes_choose(&routes, device, c, is_by_scores(c) ? NULL : bias, NULL, first, n_rows);
     assert_int_equal(routes.begin[0], 0);
-    assert_int_equal(routes.begin[c->n_experts], (n_rows - first) * c->n_experts_used);
-    for (int e = 0; e < c->n_experts; e++) {
+    assert_int_equal(routes.begin[c->experts.n], (n_rows - first) * c->experts.n_used);
+    for (int e = 0; e < c->experts.n; e++) {
         assert_int_equal(routes.begin[e], n);
         for (int row = first; row < n_rows; row++) {
-            const float *scores = scores_given + row * c->n_experts;
+            const float *scores = scores_given + row * c->experts.n;
             set_weights(scores, c);
-            if (rank_of(scores, c, e) >= c->n_experts_used) continue;
+            if (rank_of(scores, c, e) >= c->experts.n_used) continue;
             assert_int_equal(routes.rows[n], row);
             assert_true(fabs((double)routes.shares[n] - share_of(scores, c, e)) < 1e-6);
             n++;
         }
     }
-    assert_int_equal(n, routes.begin[c->n_experts]);
+    assert_int_equal(n, routes.begin[c->experts.n]);
 }
 
 static void rows_are_sorted(void **state) {
@@ -129,16 +131,16 @@ static void rows_are_sorted(void **state) {
     (void)state;
     for (int e = 0; e < IG_MAX_EXPERTS; e++) bias[e] = (float)(e * 37 % 101) / 128;
     for (int i = 0; i < 40; i++) {
-        ig_config c = {.d_model = 8, .n_experts = shapes[i / 8][0], .n_experts_used = shapes[i / 8][1]};
-        c.routing = (ig_routing)(i / 2 % 4);
-        c.is_share_of_all = i % 2 && c.routing != IG_ROUTING_SOFTMAX_FIRST;
-        c.expert_scale = c.routing == IG_ROUTING_SOFTMAX ? 1 : 2.5;
+        ig_config c = {.d_model = 8, .experts.n = shapes[i / 8][0], .experts.n_used = shapes[i / 8][1]};
+        c.experts.routing = (ig_routing)(i / 2 % 4);
+        c.experts.is_share_of_all = i % 2 && c.experts.routing != IG_ROUTING_SOFTMAX_FIRST;
+        c.experts.scale = c.experts.routing == IG_ROUTING_SOFTMAX ? 1 : 2.5;
         /* Beside biases weights of hardly anything would be told apart by rounding. */
-        uint64_t n_scores = c.routing == IG_ROUTING_SOFTMAX_FIRST ? 3 : 41;
+        uint64_t n_scores = c.experts.routing == IG_ROUTING_SOFTMAX_FIRST ? 3 : 41;
         open_routes(&c);
         for (int round = 0; round < 5; round++) {
             int n = (int)(ig_random_u64(&random) % MOST_ROWS) + 1, first = (int)(ig_random_u64(&random) % (uint64_t)n);
-            for (int k = 0; k < n * c.n_experts; k++)
+            for (int k = 0; k < n * c.experts.n; k++)
                 routes.scores.host[k] = (float)(ig_random_u64(&random) % n_scores) * 0.5f - 10; /* many are equal */
             check(&c, first, n);
         }
@@ -155,15 +157,15 @@ static void groups_come_first(void **state) {
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
         const int *s = shapes[i / 2];
         ig_config c = {.d_model = 8,
-                       .n_experts = s[0],
-                       .n_experts_used = s[1],
-                       .n_expert_groups = s[2],
-                       .n_groups_used = s[3],
-                       .routing = i % 2 ? IG_ROUTING_SIGMOID : IG_ROUTING_SOFTMAX_FIRST,
-                       .is_share_of_all = false,
-                       .expert_scale = 2.5};
+                       .experts.n = s[0],
+                       .experts.n_used = s[1],
+                       .experts.n_groups = s[2],
+                       .experts.n_groups_used = s[3],
+                       .experts.routing = i % 2 ? IG_ROUTING_SIGMOID : IG_ROUTING_SOFTMAX_FIRST,
+                       .experts.is_share_of_all = false,
+                       .experts.scale = 2.5};
         open_routes(&c);
-        for (int k = 0; k < 20 * c.n_experts; k++) routes.scores.host[k] = (float)(6 * ig_random_unit(&random)) - 3;
+        for (int k = 0; k < 20 * c.experts.n; k++) routes.scores.host[k] = (float)(6 * ig_random_unit(&random)) - 3;
         check(&c, 0, 20);
         ig_space_close(&space);
     }
@@ -175,11 +177,11 @@ static void what_is_not_finite_shows(void **state) {
     (void)state;
     for (int i = 0; i < 48; i++) {
         ig_config c = {.d_model = 8,
-                       .n_experts = 6,
-                       .n_experts_used = 2,
-                       .is_share_of_all = i % 2,
-                       .routing = (ig_routing)(i / 12),
-                       .expert_scale = 1};
+                       .experts.n = 6,
+                       .experts.n_used = 2,
+                       .experts.is_share_of_all = i % 2,
+                       .experts.routing = (ig_routing)(i / 12),
+                       .experts.scale = 1};
         open_routes(&c);
         for (int k = 0; k < 18; k++) routes.scores.host[k] = (float)(k * 5 % 7);
         for (int e = 0; e < (i % 12 < 6 ? 1 : 6); e++) routes.scores.host[6 + e] = odd[i / 2 % 3];

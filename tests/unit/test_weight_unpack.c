@@ -164,7 +164,7 @@ static void numbers_are_kept(void **state) {
         ig_error err = {0};
         memcpy(kept, data, f->n_data);
         if (ig_safetensors_open_memory(&s, bytes, n, "tiny", &err)) fail_msg("%s", err.text);
-        if (ig_weights_unpack(s, device, &(ig_config){.zero_offset = f->zero_offset}, &(ig_loading){0}, &err))
+        if (ig_weights_unpack(s, device, &(ig_config){.file.zero_offset = f->zero_offset}, &(ig_loading){0}, &err))
             fail_msg("form %zu: %s", i, err.text);
         const ig_tensor *t = ig_safetensors_tensor(s, "a.weight");
         assert_non_null(t);
@@ -283,7 +283,8 @@ static ig_status unpack_changed(const form *f, size_t at, int32_t value, ig_erro
     ig_safetensors *s;
     memcpy(data + at, &value, sizeof value);
     assert_int_equal(ig_safetensors_open_memory(&s, bytes, n, "tiny", err), IG_OK);
-    ig_status status = ig_weights_unpack(s, device, &(ig_config){.zero_offset = f->zero_offset}, &(ig_loading){0}, err);
+    ig_status status =
+        ig_weights_unpack(s, device, &(ig_config){.file.zero_offset = f->zero_offset}, &(ig_loading){0}, err);
     ig_safetensors_close(s);
     free(bytes);
     return status;
@@ -325,7 +326,7 @@ static void survives_changed_headers(void **state) {
                 bytes[at] = (uint8_t)(kept ^ change);
                 if (!ig_safetensors_open_memory(&s, bytes, n, "tiny", NULL)) {
                     ig_status status =
-                        ig_weights_unpack(s, device, &(ig_config){.zero_offset = 1}, &(ig_loading){0}, NULL);
+                        ig_weights_unpack(s, device, &(ig_config){.file.zero_offset = 1}, &(ig_loading){0}, NULL);
                     n_same += status == IG_OK;
                     ig_safetensors_close(s);
                     free(bytes), bytes = make_file(&forms[i], &n, &data); /* what was read may have left memory */
@@ -347,8 +348,8 @@ static void survives_failing_allocations(void **state) {
             ig_safetensors *s;
             assert_int_equal(ig_safetensors_open_memory(&s, bytes, n, "tiny", NULL), IG_OK);
             memory_count_start(at);
-            ig_status status =
-                ig_weights_unpack(s, device, &(ig_config){.zero_offset = forms[i].zero_offset}, &(ig_loading){0}, NULL);
+            ig_status status = ig_weights_unpack(s, device, &(ig_config){.file.zero_offset = forms[i].zero_offset},
+                                                 &(ig_loading){0}, NULL);
             bool has_failed = memory_count.fail_at < 0;
             memory_count_stop();
             ig_safetensors_close(s);
