@@ -64,6 +64,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           MiniMaxM3SparseForConditionalGeneration, KimiLinearConfig, KimiLinearForCausalLM,
                           Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM, Lfm3Config, Lfm3ForCausalLM, MuseGlimmerConfig, MuseGlimmerTextConfig,
                           MuseGlimmerForConditionalGeneration, YoutuConfig, YoutuForCausalLM, Llama4TextConfig, Llama4ForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM, Starcoder2Config,
+                          PhiConfig, PhiForCausalLM, StableLmConfig, StableLmForCausalLM,
                           Starcoder2ForCausalLM)
 
 VOCAB = 512
@@ -619,6 +620,15 @@ def build(name):
         cfg = GPTNeoXConfig(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=4, num_attention_heads=3,
                             max_position_embeddings=256, rotary_pct=0.25)
         return GPTNeoXForCausalLM(cfg), torch.float16
+    if name == "phi":             # parts side by side with one norm, heads whose first part rotates, biases everywhere
+        cfg = PhiConfig(**common, hidden_size=96, intermediate_size=384, num_hidden_layers=3, num_attention_heads=3,
+                        max_position_embeddings=256, partial_rotary_factor=0.5)
+        return PhiForCausalLM(cfg), torch.float16
+    if name.startswith("stablelm"):  # norms with biases, heads whose first part rotates; and side by side, biases of queries
+        cfg = StableLmConfig(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=3, num_attention_heads=3,
+                             num_key_value_heads=1, max_position_embeddings=256, partial_rotary_factor=0.25,
+                             use_qkv_bias=name == "stablelm2", use_parallel_residual=name == "stablelm2")
+        return StableLmForCausalLM(cfg), torch.bfloat16
     if name == "starcoder2":      # norms and matrices with biases, gelu in its tanh form, a window
         cfg = Starcoder2Config(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=3, num_attention_heads=3,
                                num_key_value_heads=1, max_position_embeddings=256, sliding_window=24)
@@ -1019,7 +1029,8 @@ def main(out, first_seed=1000, only=()):
              "deepseek2", "deepseek3", "glm4-lite", "cohere", "cohere2", "cohere2-moe", "gemma2", "mistral4",
              "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "lfm3", "youtu",
              *QUANTISED, "nemotron-h-latent", "laguna", "apertus", "qwen3-next-folder", "deepseek32", "glm-dsa",
-             "minimax-m3", "kimi-linear", "llama4", "llama4-moe", "gpt-neox", "starcoder2", "falcon-h1"]
+             "minimax-m3", "kimi-linear", "llama4", "llama4-moe", "gpt-neox", "starcoder2", "falcon-h1", "phi",
+             "stablelm", "stablelm2"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -1031,7 +1042,7 @@ def main(out, first_seed=1000, only=()):
                 if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
                     p.add_(2 * torch.randn_like(p))
                 elif p.dim() > 1:
-                    is_head = (p_name.startswith(("lm_head", "embed_out")) if name in ("gpt-oss", "gpt-oss-mxfp4", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "llama4", "llama4-moe", "gpt-neox") else
+                    is_head = (p_name.startswith(("lm_head", "embed_out")) if name in ("gpt-oss", "gpt-oss-mxfp4", "mistral4", "exaone-moe", "qwen2-moe", "arcee", "nemotron", "hunyuan-moe", "muse-glimmer", "llama4", "llama4-moe", "gpt-neox", "phi", "stablelm", "stablelm2") else
                                name.startswith(("gemma2", "gemma4")) and p_name == "model.embed_tokens.weight")
                     p.mul_(16.0 if is_head else 4.0)
                 elif "norm" in p_name and "weight" in p_name:

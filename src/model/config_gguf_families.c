@@ -387,6 +387,22 @@ static void read_starcoder2(ig_section *r, ig_config *c) {
     read_one_window(r, c);
 }
 
+/* Phi-1, 1.5 and 2: one norm of what attention and the feed-forward part get. */
+static void read_phi2(ig_section *r, ig_config *c) {
+    read_starcoder2(r, c);
+    c->norms.order = IG_NORMS_SHARED;
+}
+
+/* The same where there is no other norm: files say so of some that have one. */
+static void read_stablelm(ig_section *r, ig_config *c) {
+    bool is_side_by_side;
+    c->norms.kind = IG_NORM_LAYER;
+    c->norms.eps = (float)ig_section_number(r, "attention.layer_norm_epsilon", 0);
+    ig_gguf_bool(r->g, ig_section_name(r, "use_parallel_residual").text, &is_side_by_side, &r->status, r->err);
+    c->norms.order = ig_gguf_tensor(r->g, "blk.0.ffn_norm.weight") ? IG_NORMS_BEFORE : IG_NORMS_SHARED;
+    ig_gguf_read_no_window(r, c);
+}
+
 /* Pythia and others. */
 static void read_gptneox(ig_section *r, ig_config *c) {
     bool is_side_by_side = true;
@@ -502,6 +518,7 @@ static const ig_gguf_family families[] = {
      IG_ROPE_ADJACENT,
      ig_gguf_read_llama4,
      {EXPERT_KEYS, "expert_feed_forward_length", "interleave_moe_layer_step"}},
+    {"maincoder", IG_ROPE_ADJACENT, ig_gguf_read_hunyuan, {NULL}},
     {"mellum",
      IG_ROPE_HALF,
      ig_gguf_read_mellum,
@@ -530,6 +547,8 @@ static const ig_gguf_family families[] = {
       "moe_latent_size"}},
     {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
     {"olmoe", IG_ROPE_HALF, ig_gguf_read_olmoe, {EXPERT_KEYS}},
+    {"pangu-embedded", IG_ROPE_HALF, ig_gguf_read_no_window, {NULL}},
+    {"phi2", IG_ROPE_HALF, read_phi2, {"attention.layer_norm_epsilon"}},
     {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
     {"qwen2", IG_ROPE_HALF, ig_gguf_read_no_window, {NULL}},
     {"qwen2moe",
@@ -556,6 +575,7 @@ static const ig_gguf_family families[] = {
      IG_ROPE_HALF,
      read_spark2_5,
      {"attention.sliding_window_pattern", "rope.dimension_count_swa", "rope.freq_base_swa"}},
+    {"stablelm", IG_ROPE_HALF, read_stablelm, {"attention.layer_norm_epsilon", "use_parallel_residual"}},
     {"starcoder2", IG_ROPE_HALF, read_starcoder2, {"attention.layer_norm_epsilon"}},
 };
 

@@ -419,6 +419,27 @@ static void read_starcoder2(ig_hf_reader *r, ig_config *c) {
     ig_hf_read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
 }
 
+/* Phi-1, 1.5 and 2: one norm of what attention and the feed-forward part get. */
+static void read_phi(ig_hf_reader *r, ig_config *c) {
+    read_gelu(r, c, "gelu_new");
+    c->norms.eps = (float)ig_hf_number(r, r->root, "layer_norm_eps", 1e-5);
+    c->rope.n = ig_hf_read_n_rot(r, c->d_model / c->n_heads, 0.5);
+    ig_hf_read_llama(r, c);
+    c->norms.kind = IG_NORM_LAYER;
+    c->norms.order = IG_NORMS_SHARED;
+    if (ig_hf_bool(r, "qk_layernorm", false)) ig_hf_refuse(r, "qk_layernorm", "true");
+}
+
+/* StableLM: the same where the file says so; else a norm of each. */
+static void read_stablelm(ig_hf_reader *r, ig_config *c) {
+    c->norms.eps = (float)ig_hf_number(r, r->root, "layer_norm_eps", 1e-5);
+    c->rope.n = ig_hf_read_n_rot(r, c->d_model / c->n_heads, 0.25);
+    ig_hf_read_llama(r, c);
+    c->norms.kind = IG_NORM_LAYER;
+    c->norms.order = ig_hf_bool(r, "use_parallel_residual", false) ? IG_NORMS_SHARED : IG_NORMS_BEFORE;
+    if (ig_hf_bool(r, "qk_layernorm", false)) ig_hf_refuse(r, "qk_layernorm", "true");
+}
+
 /* Pythia and others: of each head the first part rotates, and what both parts of a layer give is added at once, unless
  * stated otherwise. */
 static void read_gpt_neox(ig_hf_reader *r, ig_config *c) {
@@ -533,6 +554,7 @@ static const ig_hf_family families[] = {
     {"olmo3", read_olmo3, {NULL}, NULL},
     {"olmoe", ig_hf_read_olmoe, {"num_experts", "num_local_experts"}, NULL},
     {"opt", read_opt, {NULL}, NULL},
+    {"phi", read_phi, {"partial_rotary_factor"}, NULL},
     {"phi3", read_phi3, {"partial_rotary_factor"}, NULL},
     {"qwen2", ig_hf_read_qwen2, {NULL}, NULL},
     {"qwen2_5_vl", ig_hf_read_qwen2, {NULL}, NULL},
@@ -553,6 +575,7 @@ static const ig_hf_family families[] = {
      ig_hf_read_solar_open,
      {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"},
      NULL},
+    {"stablelm", read_stablelm, {"partial_rotary_factor"}, NULL},
     {"starcoder2", read_starcoder2, {NULL}, NULL},
     {"youtu", ig_hf_read_youtu, {NULL}, &ig_hf_youtu_sizes},
 };

@@ -284,6 +284,13 @@ static void name_gpt_neox(ig_weight_names *n) {
     n->down = "layers.%d.mlp.dense_4h_to_h";
 }
 
+static void name_phi(ig_weight_names *n) {
+    n->final_norm = "final_layernorm";
+    n->o = "layers.%d.self_attn.dense";
+    n->up = "layers.%d.mlp.fc1";
+    n->down = "layers.%d.mlp.fc2";
+}
+
 static void name_starcoder2(ig_weight_names *n) {
     n->up = "layers.%d.mlp.c_fc";
     n->down = "layers.%d.mlp.c_proj";
@@ -449,6 +456,7 @@ static const struct {
     {"muse_glimmer_text", name_gemma3},
     {"nemotron_h", name_nemotron},
     {"opt", name_opt},
+    {"phi", name_phi},
     {"qwen2_moe", name_shared_expert},
     {"qwen3_5_moe_text", name_shared_expert},
     {"qwen3_next", name_qwen3_next},

@@ -149,14 +149,19 @@ static void bind_classes(ig_binder *b) {
     b->w->classes = ig_bind_vectors(b, name, (int)t->n_dims, (int)n, b->c->d_model, true);
 }
 
-/* The output matrix. */
+/* The output matrix, and biases of logits, where these are products as they are (Phi-2). */
 static void bind_head(ig_binder *b) {
+    static const char suffix[] = ".weight";
     const ig_config *c = b->c;
+    char bias[64];
     if (b->w->is_tied || (b->w->n_classes && !ig_bind_find(b, b->names.head))) {
         b->w->head = b->w->embed;
         return;
     }
     b->w->head = ig_bind_plain(b, b->names.head, c->n_vocab, c->d_embed);
+    snprintf(bias, sizeof bias, "%.*s.bias", (int)(strlen(b->names.head) - strlen(suffix)), b->names.head);
+    if (c->logit_scale == 1 && c->logit_cap == 0 && ig_bind_find(b, bias))
+        b->w->head.bias = ig_bind_vector(b, bias, c->n_vocab, true);
 }
 
 /* What all layers get of a token beside the state is the mean of two, but for a factor of sqrt(2): of a table of

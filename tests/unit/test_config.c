@@ -183,6 +183,16 @@ static void reads_their_own(void **state) {
     assert_true(c.norms.order == IG_NORMS_BEFORE && c.activation == IG_GELU && c.rope.n == 2);
     c = from_json("{\"model_type\":\"starcoder2\"," LLAMA ",\"norm_epsilon\":1e-6,\"sliding_window\":32}");
     assert_true(c.activation == IG_GELU && c.n_kv_heads == 2 && c.window[2] == 32 && c.norms.eps == 1e-6f && c.tied);
+    c = from_json("{\"model_type\":\"phi\"," LLAMA "}");
+    assert_true(c.norms.order == IG_NORMS_SHARED && c.norms.kind == IG_NORM_LAYER && c.activation == IG_GELU &&
+                c.rope.n == 4 && c.norms.eps == 1e-5f && !c.tied);
+    refuses("{\"model_type\":\"phi\"," LLAMA ",\"qk_layernorm\":true}", "qk_layernorm");
+    c = from_json("{\"model_type\":\"stablelm\"," LLAMA "}");
+    assert_true(c.norms.order == IG_NORMS_BEFORE && c.norms.kind == IG_NORM_LAYER && c.activation == IG_SILU_GATED &&
+                c.rope.n == 2);
+    c = from_json("{\"model_type\":\"stablelm\"," LLAMA ",\"use_parallel_residual\":true,\"layer_norm_eps\":1e-4}");
+    assert_true(c.norms.order == IG_NORMS_SHARED && c.norms.eps == 1e-4f);
+    refuses("{\"model_type\":\"stablelm\"," LLAMA ",\"qk_layernorm\":true}", "qk_layernorm");
 #define PHI3 "{\"model_type\":\"phi3\"," LLAMA ",\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":"
 #define FACTORS ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[2,3],\"short_factor\":[1,1.5]}}"
     c = from_json(PHI3 "128" FACTORS);

@@ -253,6 +253,23 @@ static void reads_gguf_of_neox(void **state) {
     tiny_f32(&t, "starcoder2.attention.layer_norm_epsilon", 1e-4f);
     c = from_tiny(&t);
     assert_true(c.norms.order == IG_NORMS_BEFORE && c.activation == IG_GELU && c.norms.kind == IG_NORM_LAYER);
+    t = tiny_as("phi2");
+    tiny_f32(&t, "phi2.attention.layer_norm_epsilon", 1e-4f);
+    c = from_tiny(&t);
+    assert_true(c.norms.order == IG_NORMS_SHARED && c.activation == IG_GELU && c.norms.kind == IG_NORM_LAYER);
+    t = tiny_as("stablelm"); /* goes by the norms that are there */
+    tiny_f32(&t, "stablelm.attention.layer_norm_epsilon", 1e-4f);
+    tiny_bool(&t, "stablelm.use_parallel_residual", true);
+    c = from_tiny(&t);
+    assert_true(c.norms.order == IG_NORMS_BEFORE && c.activation == IG_SILU_GATED && c.norms.kind == IG_NORM_LAYER);
+    tiny_drop_tensor(&t, "blk.0.ffn_norm.weight");
+    assert_true(from_tiny(&t).norms.order == IG_NORMS_SHARED);
+    t = tiny_as("maincoder");
+    c = from_tiny(&t);
+    assert_true(c.norms.of_heads == IG_HEAD_NORM_EACH && c.norms.follow_rope && c.rope.kind == IG_ROPE_ADJACENT);
+    t = tiny_as("pangu-embedded");
+    c = from_tiny(&t);
+    assert_true(c.norms.kind == IG_NORM_RMS && c.rope.kind == IG_ROPE_HALF && !c.rope.is_paired);
 }
 
 /* The same of those that came later. */
