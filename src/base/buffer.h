@@ -15,6 +15,8 @@ typedef struct ig_text { /* a view: not NUL-terminated */
     const char *data;
     size_t size;
 } ig_text;
+/* As much of it as an error shows, for "%.*s". */
+#define IG_SHOW(text) (int)((text).size < 64 ? (text).size : 64), (text).data
 
 typedef struct ig_buffer {
     char *data; /* NUL-terminated unless empty; NULL while empty */

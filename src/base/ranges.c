@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A table of ranges for each structure of options. Every number in them is exact as a double.
+ * A table of ranges for each structure of options. Every number in them is exact as a double, but of
+ * memory.limit_bytes those above 2^53.
  */
 #include "base/ranges.h"
 

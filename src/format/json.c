@@ -9,9 +9,11 @@
 #include "format/json.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 
 static _Thread_local bool is_at_work, has_no_memory;
 static json_malloc_t next;
@@ -54,10 +56,34 @@ static json_t *load(const char *text, size_t n_bytes, size_t flags, json_error_t
     return NULL;
 }
 
+/* Integers of more than 64 bits, as the 10^30 that says "no limit" in many a tokenizer_config.json and bounds in
+ * schemas, become real numbers in place: 12345 is 12e03. */
+static void shorten_integers(char *text, size_t n_bytes) {
+    bool in_string = false;
+    for (size_t i = 0, n; i < n_bytes; i += n) {
+        n = 1;
+        if (text[i] == '"') in_string = !in_string;
+        if (in_string && text[i] == '\\') n = 2;
+        size_t n_digits = in_string ? 0 : strspn(text + i, "0123456789");
+        if (!n_digits) continue;
+        n = strspn(text + i, "+-.0123456789Ee"); /* of the whole number */
+        if (n == n_digits && n >= 19) memcpy(text + i + n - 3, "e03", 3);
+    }
+}
+
 static ig_status parse(json_t **out, const char *text, size_t n_bytes, size_t flags, const char *path, ig_error *err) {
     json_error_t at;
     bool failed;
     *out = load(text, n_bytes, JSON_REJECT_DUPLICATES | flags, &at, &failed);
+    if (!*out && !failed && json_error_code(&at) == json_error_numeric_overflow) {
+        char *shorter = malloc(n_bytes + 1);
+        if (!shorter) return ig_fail_memory(err, path, n_bytes);
+        memcpy(shorter, text, n_bytes);
+        shorter[n_bytes] = 0;
+        shorten_integers(shorter, n_bytes);
+        *out = load(shorter, n_bytes, JSON_REJECT_DUPLICATES | flags, &at, &failed);
+        free(shorter);
+    }
     if (failed) return ig_fail_memory(err, path, n_bytes);
     if (*out) return IG_OK;
     return ig_fail(err, IG_E_FORMAT, "%s: line %d column %d: %s", path, at.line, at.column, at.text);
@@ -69,6 +95,20 @@ ig_status ig_json_parse(json_t **out, const char *text, size_t n_bytes, const ch
 
 ig_status ig_json_parse_any(json_t **out, const char *text, size_t n_bytes, const char *path, ig_error *err) {
     return parse(out, text, n_bytes, JSON_DECODE_ANY, path, err);
+}
+
+ig_status ig_json_load(json_t **out, size_t *n_bytes, const char *path, ig_error *err) {
+    char *text;
+    *out = NULL;
+    ig_status s = ig_file_read(&text, n_bytes, path, (size_t)256 << 20, err);
+    if (s) return s;
+    s = ig_json_parse(out, text, *n_bytes, path, err);
+    free(text);
+    if (s) return s;
+    if (json_is_object(*out)) return IG_OK;
+    json_decref(*out);
+    *out = NULL;
+    return ig_fail(err, IG_E_FORMAT, "%s: is not a JSON object", path);
 }
 
 json_t *ig_json_value(const char *text, size_t n_bytes) {

@@ -15,7 +15,7 @@ enum {
     IG_STATE_FULL, /* there is no room for another state, or it took too much work */
     IG_STATE_DEAD  /* no text goes on so */
 };
-enum { IG_STATES_MAX = 1 << 12 };
+enum { IG_STATES_MAX = 1 << 15 };
 
 /* Takes the rules over, in any case. All memory is taken here. */
 ig_status ig_automaton_open(ig_automaton **out, ig_rules *rules, ig_error *err);

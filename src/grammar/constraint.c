@@ -61,9 +61,11 @@ ig_status ig_constraint_mask(ig_constraint *c, const uint64_t **mask, ig_error *
     ig_automaton_allow(c->automaton, WORK_MAX);
     if (!fill(c, c->masks + (size_t)i * c->n_mask)) {
         renew(c);
+        ig_automaton_allow(c->automaton, WORK_MAX);
         *mask = c->masks;
         i = 0;
-        if (!fill(c, c->masks)) return ig_fail(err, IG_E_ARG, "the grammar takes too much work to follow");
+        if (!fill(c, c->masks))
+            return ig_fail(err, IG_E_ARG, "the grammar has too many ways to go on, or takes too much work to follow");
     }
     c->masked[i] = c->now;
     c->n_masks = i + 1;

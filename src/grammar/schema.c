@@ -53,7 +53,7 @@ static ig_status add_rule(ig_schema_writer *w, const ig_schema_at *at, uint64_t 
     if (w->n_rules == MAX_RULES)
         return ig_fail(w->err, IG_E_LIMIT, "%s: more than %d schemas", at->place, MAX_RULES - IG_N_COMMON);
     ig_schema_rule *rule = &w->rules[w->n_rules++];
-    snprintf(wish, sizeof wish, is_inner ? "%.30s-%.30s" : "%.0s%.30s", hint, is_first ? "root" : key);
+    snprintf(wish, sizeof wish, "%.30s%s%.30s", is_inner ? hint : "", is_inner ? "-" : "", is_first ? "root" : key);
     rule->at = *at;
     rule->keys = keys;
     return ig_schema_name(w, rule->name, wish) ? IG_OK : ig_fail_memory(w->err, "names of rules", sizeof wish);

@@ -230,7 +230,10 @@ static ig_status write_more(object *o) {
     ig_status s = ig_schema_rule_of(w, &number, &o->more, o->rule->name, "more");
     if (s) return s;
     ig_buffer_format(&w->below, "%s--more ::= ", o->rule->name);
-    ig_buffer_format(&w->below, o->n ? "\"\\\"\" %s--key-0 \"\\\":\"" : "%.0sstring \":\"", o->rule->name);
+    if (o->n)
+        ig_buffer_format(&w->below, "\"\\\"\" %s--key-0 \"\\\":\"", o->rule->name);
+    else
+        ig_buffer_text(&w->below, "string \":\"");
     ig_buffer_format(&w->below, " space %s\n", w->rules[number].name);
     if (!o->n) w->used |= IG_BIT(IG_COMMON_STRING);
     return o->n ? write_keys(o) : IG_OK;

@@ -12,14 +12,14 @@ static const struct {
     ig_schema_common rule;
     ig_schema_span length;
 } formats[] = {
-    {"date-time", IG_COMMON_DATE_TIME, {20, 34}},
+    {"date-time", IG_COMMON_DATE_TIME, {20, 32}},
     {"date", IG_COMMON_DATE, {10, 10}},
-    {"time", IG_COMMON_TIME, {9, 23}},
+    {"time", IG_COMMON_TIME, {9, 21}},
     {"duration", IG_COMMON_DURATION, {3, 44}},
     {"uuid", IG_COMMON_UUID, {36, 36}},
-    {"email", IG_COMMON_EMAIL, {6, 254}},
-    {"uri", IG_COMMON_URI, {5, 2083}},
-    {"hostname", IG_COMMON_HOSTNAME, {1, 253}},
+    {"email", IG_COMMON_EMAIL, {6, 219}},
+    {"uri", IG_COMMON_URI, {5, 2065}},
+    {"hostname", IG_COMMON_HOSTNAME, {1, 239}},
     {"ipv4", IG_COMMON_IPV4, {7, 15}},
     {"ipv6", IG_COMMON_IPV6, {2, 39}},
 };

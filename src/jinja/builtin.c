@@ -25,7 +25,7 @@ const ig_j_builtin *ig_j_builtin_find(const ig_j_builtin *table, size_t n, ig_te
 /* ---- arguments ------------------------------------------------------------- */
 
 /* Puts arguments in the order of the names, those left out as undefined. */
-static bool bind(ig_j_render *r, const ig_j_builtin *f, ig_j_call *c) {
+static bool bind_builtin(ig_j_render *r, const ig_j_builtin *f, ig_j_call *c) {
     uint32_t n_names = *f->takes != 0;
     for (const char *at = f->takes; *at; at++) n_names += *at == ' ';
     if (c->n + c->named.n < f->least || c->n + c->named.n > n_names)
@@ -37,7 +37,7 @@ static bool bind(ig_j_render *r, const ig_j_builtin *f, ig_j_call *c) {
         ig_text name = c->named.v[i].key.text;
         int at = place_of(f->takes, name);
         if (at < (int)c->n)
-            ig_j_refuse(r, IG_E_FORMAT, "'%s' does not take the argument '%.*s' here", f->name, IG_J_SHOW(name));
+            ig_j_refuse(r, IG_E_FORMAT, "'%s' does not take the argument '%.*s' here", f->name, IG_SHOW(name));
         else
             v[at] = c->named.v[i].value;
     }
@@ -46,7 +46,7 @@ static bool bind(ig_j_render *r, const ig_j_builtin *f, ig_j_call *c) {
 }
 
 ig_j_value ig_j_builtin_call(ig_j_render *r, const ig_j_builtin *f, ig_j_call *c) {
-    if ((f->takes && !bind(r, f, c)) || !ig_j_enter(r)) return ig_j_none();
+    if ((f->takes && !bind_builtin(r, f, c)) || !ig_j_enter(r)) return ig_j_none();
     ig_j_value v = f->fn(r, c);
     r->depth--;
     return v;
@@ -142,14 +142,15 @@ static ig_j_value call_raise(ig_j_render *r, ig_j_call *c) {
 static ig_j_value call_strftime(ig_j_render *r, ig_j_call *c) {
     char format[256], text[1024];
     ig_text given = ig_j_want_string(r, c->v[0]);
-    if (given.size >= sizeof format) return ig_j_refuse(r, IG_E_LIMIT, "strftime_now: the format is too long");
+    if (given.size + 1 >= sizeof format) return ig_j_refuse(r, IG_E_LIMIT, "strftime_now: the format is too long");
     memcpy(format, given.data, given.size);
-    format[given.size] = 0;
-    size_t n = strftime(text, sizeof text, format, &r->now); /* 0 if there is too little room */
-    char *kept = ig_j_take(r, n);
+    memcpy(format + given.size, " ", 2); /* 0 bytes then mean that there is too little room */
+    size_t n = strftime(text, sizeof text, format, &r->now);
+    if (n == 0) return ig_j_refuse(r, IG_E_LIMIT, "strftime_now: the date is too long");
+    char *kept = ig_j_take(r, n - 1);
     if (!kept) return ig_j_none();
-    memcpy(kept, text, n);
-    return ig_j_string((ig_text){kept, n});
+    memcpy(kept, text, n - 1);
+    return ig_j_string((ig_text){kept, n - 1});
 }
 
 static const ig_j_builtin functions[] = {

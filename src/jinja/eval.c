@@ -27,7 +27,7 @@ static ig_j_value method_of(ig_j_render *r, ig_j_value of, ig_text name) {
 }
 
 static ig_j_value refuse_undefined(ig_j_render *r, ig_j_value v) {
-    return ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_J_SHOW(v.text));
+    return ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_SHOW(v.text));
 }
 
 /* A dict's methods come before its keys. */
@@ -135,7 +135,7 @@ void ig_j_gather(ig_j_render *r, const ig_j_node *arguments, ig_j_call *c) {
         if (!a->name.size)
             ig_j_list_add(r, &positional, v);
         else if (ig_j_dict_named(r, &c->named, a->name))
-            ig_j_refuse(r, IG_E_FORMAT, "the argument '%.*s' is given twice", IG_J_SHOW(a->name));
+            ig_j_refuse(r, IG_E_FORMAT, "the argument '%.*s' is given twice", IG_SHOW(a->name));
         else
             ig_j_dict_set(r, &c->named, ig_j_string(a->name), v);
     }
@@ -170,7 +170,7 @@ static ig_j_value eval_call(ig_j_render *r, const ig_j_node *n) {
 static ig_j_value eval_builtin(ig_j_render *r, const ig_j_node *n) {
     ig_j_call c = {.self = ig_j_eval(r, n->a)};
     ig_j_gather(r, n->b, &c);
-    if (!n->builtin) return ig_j_refuse(r, IG_E_UNSUPPORTED, "there is no filter or test '%.*s'", IG_J_SHOW(n->name));
+    if (!n->builtin) return ig_j_refuse(r, IG_E_UNSUPPORTED, "there is no filter or test '%.*s'", IG_SHOW(n->name));
     return ig_j_builtin_call(r, n->builtin, &c);
 }
 

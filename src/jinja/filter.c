@@ -14,19 +14,21 @@ static ig_text text_of(ig_j_render *r, const ig_j_call *c) { return ig_j_to_text
 
 /* ---- text ------------------------------------------------------------------- */
 
-static ig_j_value filter_lower(ig_j_render *r, ig_j_call *c) { return ig_j_in_case(r, text_of(r, c), IG_J_LOWER); }
-static ig_j_value filter_upper(ig_j_render *r, ig_j_call *c) { return ig_j_in_case(r, text_of(r, c), IG_J_UPPER); }
-static ig_j_value filter_title(ig_j_render *r, ig_j_call *c) { return ig_j_in_case(r, text_of(r, c), IG_J_HEADLINE); }
-static ig_j_value filter_capitalize(ig_j_render *r, ig_j_call *c) {
-    return ig_j_in_case(r, text_of(r, c), IG_J_CAPITAL);
+static ig_j_value in_case(ig_j_render *r, ig_j_call *c, ig_j_case to) {
+    return ig_j_like(ig_j_in_case(r, text_of(r, c), to), c->self);
 }
+static ig_j_value filter_lower(ig_j_render *r, ig_j_call *c) { return in_case(r, c, IG_J_LOWER); }
+static ig_j_value filter_upper(ig_j_render *r, ig_j_call *c) { return in_case(r, c, IG_J_UPPER); }
+static ig_j_value filter_capitalize(ig_j_render *r, ig_j_call *c) { return in_case(r, c, IG_J_CAPITAL); }
+/* Loses the mark of `safe`, as in Jinja, and so does replace. */
+static ig_j_value filter_title(ig_j_render *r, ig_j_call *c) { return ig_j_in_case(r, text_of(r, c), IG_J_HEADLINE); }
 
 static ig_j_value filter_string(ig_j_render *r, ig_j_call *c) {
     return c->self.kind == IG_J_STRING ? c->self : ig_j_string(text_of(r, c));
 }
 
 static ig_j_value filter_trim(ig_j_render *r, ig_j_call *c) {
-    return ig_j_stripped(r, text_of(r, c), c->v[0], IG_J_LEFT | IG_J_RIGHT);
+    return ig_j_like(ig_j_stripped(r, text_of(r, c), c->v[0], IG_J_LEFT | IG_J_RIGHT), c->self);
 }
 
 static ig_j_value filter_replace(ig_j_render *r, ig_j_call *c) {
@@ -57,7 +59,7 @@ static ig_j_value filter_indent(ig_j_render *r, ig_j_call *c) {
         for (int64_t k = 0; indents && k < width && !r->status; k++) ig_j_put(r, &out, blank);
         ig_j_put(r, &out, line);
     }
-    return ig_j_take_string(r, &out);
+    return ig_j_like(ig_j_take_string(r, &out), c->self);
 }
 
 static ig_j_value filter_wordcount(ig_j_render *r, ig_j_call *c) {
@@ -101,10 +103,10 @@ static ig_j_value cut_float(ig_j_render *r, double f, ig_j_value otherwise) {
 
 /* int(default, base) */
 static ig_j_value filter_int(ig_j_render *r, ig_j_call *c) {
-    ig_j_value otherwise = c->n || c->v[0].kind != IG_J_UNDEFINED ? c->v[0] : ig_j_int(0);
+    ig_j_value otherwise = ig_j_given(c, ig_j_int(0));
     int64_t base = ig_j_want_int(r, c->v[1], 10);
     double f;
-    if (c->self.kind == IG_J_UNDEFINED) ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_J_SHOW(c->self.text));
+    if (c->self.kind == IG_J_UNDEFINED) ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_SHOW(c->self.text));
     if (ig_j_is_whole(c->self)) return ig_j_int(ig_j_whole(c->self));
     if (c->self.kind == IG_J_FLOAT) return cut_float(r, c->self.f, otherwise);
     if (c->self.kind != IG_J_STRING) return otherwise;
@@ -121,10 +123,10 @@ static ig_j_value filter_int(ig_j_render *r, ig_j_call *c) {
 
 static ig_j_value filter_float(ig_j_render *r, ig_j_call *c) {
     double f;
-    if (c->self.kind == IG_J_UNDEFINED) ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_J_SHOW(c->self.text));
+    if (c->self.kind == IG_J_UNDEFINED) ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_SHOW(c->self.text));
     if (ig_j_is_number(c->self)) return ig_j_float(ig_j_number(c->self));
     if (c->self.kind == IG_J_STRING && read_float(c->self.text, &f)) return ig_j_float(f);
-    return c->n || c->v[0].kind != IG_J_UNDEFINED ? c->v[0] : ig_j_float(0);
+    return ig_j_given(c, ig_j_float(0));
 }
 
 static ig_j_value filter_abs(ig_j_render *r, ig_j_call *c) {
@@ -160,7 +162,7 @@ static ig_j_value filter_round(ig_j_render *r, ig_j_call *c) {
 static ig_j_value filter_default(ig_j_render *r, ig_j_call *c) {
     bool is_given = c->self.kind != IG_J_UNDEFINED && (!ig_j_truth(c->v[1]) || ig_j_truth(c->self));
     if (is_given) return (void)r, c->self;
-    return c->n || c->v[0].kind != IG_J_UNDEFINED ? c->v[0] : ig_j_string(IG_J_NAMED(""));
+    return ig_j_given(c, ig_j_string(IG_J_NAMED("")));
 }
 
 static ig_j_value filter_attr(ig_j_render *r, ig_j_call *c) {

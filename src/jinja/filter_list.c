@@ -179,7 +179,7 @@ static ig_j_value filter_map(ig_j_render *r, ig_j_call *c) {
     ig_text name = c->n ? ig_j_want_string(r, c->v[0]) : IG_J_NAMED("");
     const ig_j_builtin *f = ig_j_filter_named(name);
     ig_j_list all = {0};
-    if (!f && !path) return ig_j_refuse(r, IG_E_UNSUPPORTED, "map: there is no filter '%.*s'", IG_J_SHOW(name));
+    if (!f && !path) return ig_j_refuse(r, IG_E_UNSUPPORTED, "map: there is no filter '%.*s'", IG_SHOW(name));
     ig_j_list items = ig_j_truth(c->self) ? ig_j_iterate(r, c->self) : all;
     for (uint32_t i = 0; i < items.n && !r->status; i++) {
         if (path) {
@@ -193,7 +193,7 @@ static ig_j_value filter_map(ig_j_render *r, ig_j_call *c) {
 }
 
 /* Those that pass, or do not pass, a test; of which the part at the path of the first argument does if by_part. */
-static ig_j_value choose(ig_j_render *r, ig_j_call *c, bool by_part, bool keep) {
+static ig_j_value choose_items(ig_j_render *r, ig_j_call *c, bool by_part, bool keep) {
     uint32_t n = by_part ? 2 : 1; /* arguments that are not the test's own */
     const ig_j_builtin *test = NULL;
     ig_j_list chosen = {0}, items = ig_j_truth(c->self) ? ig_j_iterate(r, c->self) : chosen;
@@ -201,7 +201,7 @@ static ig_j_value choose(ig_j_render *r, ig_j_call *c, bool by_part, bool keep) 
     if (c->n >= n) {
         ig_text name = ig_j_want_string(r, c->v[n - 1]);
         test = ig_j_test_named(name);
-        if (!test) return ig_j_refuse(r, IG_E_UNSUPPORTED, "there is no test '%.*s'", IG_J_SHOW(name));
+        if (!test) return ig_j_refuse(r, IG_E_UNSUPPORTED, "there is no test '%.*s'", IG_SHOW(name));
     }
     for (uint32_t i = 0; i < items.n && ig_j_spend(r, 1); i++) {
         ig_j_value part = by_part ? follow(r, items.v[i], c->v[0], NULL) : items.v[i];
@@ -214,10 +214,10 @@ static ig_j_value choose(ig_j_render *r, ig_j_call *c, bool by_part, bool keep) 
     return ig_j_iterator(r, chosen);
 }
 
-static ig_j_value filter_select(ig_j_render *r, ig_j_call *c) { return choose(r, c, false, true); }
-static ig_j_value filter_reject(ig_j_render *r, ig_j_call *c) { return choose(r, c, false, false); }
-static ig_j_value filter_selectattr(ig_j_render *r, ig_j_call *c) { return choose(r, c, true, true); }
-static ig_j_value filter_rejectattr(ig_j_render *r, ig_j_call *c) { return choose(r, c, true, false); }
+static ig_j_value filter_select(ig_j_render *r, ig_j_call *c) { return choose_items(r, c, false, true); }
+static ig_j_value filter_reject(ig_j_render *r, ig_j_call *c) { return choose_items(r, c, false, false); }
+static ig_j_value filter_selectattr(ig_j_render *r, ig_j_call *c) { return choose_items(r, c, true, true); }
+static ig_j_value filter_rejectattr(ig_j_render *r, ig_j_call *c) { return choose_items(r, c, true, false); }
 
 static const ig_j_builtin filters[] = {
     {"length count", filter_length, "", 0},

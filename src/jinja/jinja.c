@@ -116,6 +116,8 @@ ig_status ig_jinja_render(ig_buffer *out, const ig_jinja *t, const json_t *varia
         return ig_fail_memory(err, "chat template", IG_JINJA_VALUE_BYTES);
     localtime_r(&now, &r.now);
     scope.names = from_json(&r, variables).dict;
+    uint64_t more = (IG_JINJA_STEPS - r.steps) * IG_JINJA_STEPS_EACH;
+    r.steps += more < IG_JINJA_STEPS_MORE ? more : IG_JINJA_STEPS_MORE;
     ig_j_exec(&r, t->body);
     if (!r.status) ig_buffer_add(out, text.data, text.size);
     if (!r.status && out->failed) r.status = ig_fail_memory(err, "chat prompt", text.size);

@@ -5,9 +5,10 @@
  * with model files from anywhere, so every rendering has bounds (parts.h).
  *
  * Refused by name are other templates (include, extends, import, block), recursive loops, formatting by %, arguments
- * from lists (*, **), integers beyond 64 bits, and the filters and methods that such templates do not use. What Python
- * shows an address of (functions, iterators) is shown as "<function>", and filters work at once where Jinja's may be
- * lazy.
+ * from lists (*, **), integers beyond 64 bits, numbers in another form than decimal digits, and the filters and methods
+ * that such templates do not use. `self`, `varargs`, `kwargs` and attributes of macros are undefined. Letters change
+ * their case one by one (Python makes two of a few), and only decimal digits are digits. What Python shows an address
+ * of (functions, iterators) is shown as "<function>", and filters work at once where Jinja's may be lazy.
  */
 #ifndef IG_JINJA_JINJA_H
 #define IG_JINJA_JINJA_H

@@ -140,6 +140,8 @@ static ig_j_token lex_number(ig_j_lexer *l) {
     if (may_be && (*p == 'e' || *p == 'E') && is_digit(*e))
         for (is_float = true, p = e; is_digit(*p);) p++;
     if (!is_float && *begin == '0' && p > begin + 1) return bad(l, "a number begins with 0");
+    if (*p == '_' || (*begin == '0' && p == begin + 1 && *p && strchr("bBoOxX", *p)))
+        return bad(l, "a number is written otherwise than by decimal digits");
     l->at += (size_t)(p - begin);
     return token(l, is_float ? IG_J_TOKEN_FLOAT : IG_J_TOKEN_INT, l->at - (size_t)(p - begin), l->at);
 }

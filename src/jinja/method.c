@@ -10,15 +10,18 @@
 /* ---- strings ----------------------------------------------------------------- */
 
 static ig_j_value strip(ig_j_render *r, ig_j_call *c, int sides) {
-    return ig_j_stripped(r, c->self.text, c->v[0], sides);
+    return ig_j_like(ig_j_stripped(r, c->self.text, c->v[0], sides), c->self);
 }
 static ig_j_value str_strip(ig_j_render *r, ig_j_call *c) { return strip(r, c, IG_J_LEFT | IG_J_RIGHT); }
 static ig_j_value str_lstrip(ig_j_render *r, ig_j_call *c) { return strip(r, c, IG_J_LEFT); }
 static ig_j_value str_rstrip(ig_j_render *r, ig_j_call *c) { return strip(r, c, IG_J_RIGHT); }
-static ig_j_value str_lower(ig_j_render *r, ig_j_call *c) { return ig_j_in_case(r, c->self.text, IG_J_LOWER); }
-static ig_j_value str_upper(ig_j_render *r, ig_j_call *c) { return ig_j_in_case(r, c->self.text, IG_J_UPPER); }
-static ig_j_value str_title(ig_j_render *r, ig_j_call *c) { return ig_j_in_case(r, c->self.text, IG_J_TITLE); }
-static ig_j_value str_capitalize(ig_j_render *r, ig_j_call *c) { return ig_j_in_case(r, c->self.text, IG_J_CAPITAL); }
+static ig_j_value in_case(ig_j_render *r, ig_j_call *c, ig_j_case to) {
+    return ig_j_like(ig_j_in_case(r, c->self.text, to), c->self);
+}
+static ig_j_value str_lower(ig_j_render *r, ig_j_call *c) { return in_case(r, c, IG_J_LOWER); }
+static ig_j_value str_upper(ig_j_render *r, ig_j_call *c) { return in_case(r, c, IG_J_UPPER); }
+static ig_j_value str_title(ig_j_render *r, ig_j_call *c) { return in_case(r, c, IG_J_TITLE); }
+static ig_j_value str_capitalize(ig_j_render *r, ig_j_call *c) { return in_case(r, c, IG_J_CAPITAL); }
 static ig_j_value str_islower(ig_j_render *r, ig_j_call *c) {
     return ig_j_bool(ig_j_is_case(r, c->self.text, IG_J_LOWER));
 }
@@ -162,7 +165,7 @@ static ig_j_value field(ig_j_render *r, const ig_j_call *c, ig_text name, uint32
         if (is_number) i = i * 10 + (uint64_t)(name.data[k] - '0');
     }
     const ig_j_value *v = is_number ? (i < c->n ? &c->v[i] : NULL) : ig_j_dict_named(r, &c->named, name);
-    return v ? *v : ig_j_refuse(r, IG_E_FORMAT, "format() has no argument '%.*s'", IG_J_SHOW(name));
+    return v ? *v : ig_j_refuse(r, IG_E_FORMAT, "format() has no argument '%.*s'", IG_SHOW(name));
 }
 
 static ig_j_value str_format(ig_j_render *r, ig_j_call *c) {

@@ -11,7 +11,7 @@ static ig_j_value too_large(ig_j_render *r) { return ig_j_refuse(r, IG_E_LIMIT, 
 
 static ig_j_value no_operator(ig_j_render *r, ig_j_value a, ig_j_value b) {
     ig_j_value odd = a.kind == IG_J_UNDEFINED ? a : b;
-    if (odd.kind == IG_J_UNDEFINED) return ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_J_SHOW(odd.text));
+    if (odd.kind == IG_J_UNDEFINED) return ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_SHOW(odd.text));
     return ig_j_refuse(r, IG_E_FORMAT, "'%s' and '%s' have no such operator", ig_j_kind_name(a), ig_j_kind_name(b));
 }
 
@@ -106,7 +106,8 @@ static ig_j_value repeat_list(ig_j_render *r, ig_j_value what, int64_t times) {
 }
 
 static ig_j_value repeat(ig_j_render *r, ig_j_value what, int64_t times) {
-    return what.kind == IG_J_STRING ? repeat_string(r, what.text, times) : repeat_list(r, what, times);
+    if (what.kind != IG_J_STRING) return repeat_list(r, what, times);
+    return ig_j_like(repeat_string(r, what.text, times), what);
 }
 
 static ig_j_value concatenate(ig_j_render *r, ig_j_kind kind, ig_j_list a, ig_j_list b) {
@@ -174,7 +175,7 @@ static int64_t bound(ig_j_value v, int64_t n, int64_t least, int64_t most, int64
 
 ig_j_value ig_j_slice(ig_j_render *r, ig_j_value of, const ig_j_value bounds[3]) {
     bool fits = is_sequence(of);
-    if (of.kind == IG_J_UNDEFINED) return ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_J_SHOW(of.text));
+    if (of.kind == IG_J_UNDEFINED) return ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_SHOW(of.text));
     for (int i = 0; i < 3; i++) fits = fits && (bounds[i].kind == IG_J_NONE || ig_j_is_whole(bounds[i]));
     if (!fits) return ig_j_undefined(IG_J_NAMED("item"));
     int64_t n, step = bounds[2].kind == IG_J_NONE ? 1 : ig_j_whole(bounds[2]);
@@ -183,10 +184,14 @@ ig_j_value ig_j_slice(ig_j_render *r, ig_j_value of, const ig_j_value bounds[3])
     ig_j_length(r, of, &n);
     int64_t from = bound(bounds[0], n, back ? -1 : 0, back ? n - 1 : n, back ? n - 1 : 0);
     int64_t to = bound(bounds[1], n, back ? -1 : 0, back ? n - 1 : n, back ? -1 : n);
-    if (of.kind == IG_J_STRING && step == 1) { /* a view */
-        if (to <= from) return ig_j_string(IG_J_NAMED(""));
+    if (step == 1 && to <= from) to = from;
+    if (step == 1 && of.kind == IG_J_STRING) { /* a view, and of a list, too */
         size_t begin = ig_j_char_offset(of.text, (size_t)from), end = ig_j_char_offset(of.text, (size_t)to);
-        return ig_j_string((ig_text){of.text.data + begin, end - begin});
+        return ig_j_like(ig_j_string((ig_text){of.text.data + begin, end - begin}), of);
+    }
+    if (step == 1) {
+        uint32_t length = (uint32_t)(to - from);
+        return ig_j_listed(of.kind, (ig_j_list){length ? of.list.v + from : NULL, length, length});
     }
     ig_j_list all = ig_j_iterate(r, of), cut = {0};
     ig_buffer text = {0};
@@ -197,5 +202,5 @@ ig_j_value ig_j_slice(ig_j_render *r, ig_j_value of, const ig_j_value bounds[3])
             ig_j_list_add(r, &cut, all.v[i]);
         if (step > n || step < -n) break;
     }
-    return of.kind == IG_J_STRING ? ig_j_take_string(r, &text) : ig_j_listed(of.kind, cut);
+    return of.kind == IG_J_STRING ? ig_j_like(ig_j_take_string(r, &text), of) : ig_j_listed(of.kind, cut);
 }

@@ -26,13 +26,13 @@ void ig_j_parse_unexpected(ig_j_parser *p, const char *wanted) {
     static const char *const names[] = {"the template's end", "", "text", "'{{'", "'}}'", "'{%'", "'%}'"};
     ig_text found = p->now.text;
     if (p->now.kind <= IG_J_TOKEN_TAG_END) found = (ig_text){names[p->now.kind], strlen(names[p->now.kind])};
-    ig_j_parse_refuse(p, IG_E_FORMAT, "%s is wanted, and there is %.*s", wanted, IG_J_SHOW(found));
+    ig_j_parse_refuse(p, IG_E_FORMAT, "%s is wanted, and there is %.*s", wanted, IG_SHOW(found));
 }
 
 void ig_j_parse_next(ig_j_parser *p) {
     if (p->status) return;
     p->now = ig_j_lex(&p->lexer);
-    if (p->now.kind == IG_J_TOKEN_BAD) ig_j_parse_refuse(p, IG_E_FORMAT, "%.*s", IG_J_SHOW(p->now.text));
+    if (p->now.kind == IG_J_TOKEN_BAD) ig_j_parse_refuse(p, IG_E_FORMAT, "%.*s", IG_SHOW(p->now.text));
 }
 
 static bool is_text(ig_j_token t, const char *text) {
@@ -88,7 +88,7 @@ ig_j_node *ig_j_parse_node(ig_j_parser *p, ig_j_node_kind kind) {
 static void settle(ig_j_parser *p) {
     if (p->lacking && !p->may_lack)
         ig_j_parse_refuse(p, IG_E_UNSUPPORTED, "there is no %s '%.*s'",
-                          p->lacking->kind == IG_J_NODE_FILTER ? "filter" : "test", IG_J_SHOW(p->lacking->name));
+                          p->lacking->kind == IG_J_NODE_FILTER ? "filter" : "test", IG_SHOW(p->lacking->name));
     p->lacking = NULL;
 }
 
@@ -281,7 +281,7 @@ static ig_j_node *parse_tag(ig_j_parser *p) {
     };
     for (size_t i = 0; i < IG_COUNT(tags); i++)
         if (ig_j_parse_skip(p, tags[i].name)) return tags[i].parse(p);
-    ig_j_parse_refuse(p, IG_E_UNSUPPORTED, "the tag '%.*s' is not supported here", IG_J_SHOW(p->now.text));
+    ig_j_parse_refuse(p, IG_E_UNSUPPORTED, "the tag '%.*s' is not supported here", IG_SHOW(p->now.text));
     return ig_j_parse_node(p, IG_J_NODE_BREAK);
 }
 

@@ -17,16 +17,18 @@
 /* The bounds. */
 enum {
     IG_JINJA_TEMPLATE_BYTES = 1 << 20,
-    IG_JINJA_TREE_BYTES = 128 << 20,   /* address space, of which templates use some 100 KB */
-    IG_JINJA_VALUE_BYTES = 128 << 20,  /* all values of a rendering; the same */
-    IG_JINJA_STRING_BYTES = 16 << 20,  /* a string, or the output */
-    IG_JINJA_STEPS = 10 * 1000 * 1000, /* values looked at and nodes evaluated */
-    IG_JINJA_STEP_BYTES = 64,          /* of text that is searched or copied count as a step */
-    IG_JINJA_STEP_CHARS = 8,           /* so do bytes of text that is looked at character by character */
-    IG_JINJA_STRIP_BYTES = 256,        /* of characters that are stripped */
-    IG_JINJA_NESTED = 200,             /* levels in a template, two for most brackets */
-    IG_JINJA_DEPTH = 400,              /* levels in a rendering, macros and values included */
-    IG_JINJA_RANGE = 100 * 1000,       /* as Jinja's sandbox */
+    IG_JINJA_TREE_BYTES = 128 << 20,         /* address space, of which templates use some 100 KB */
+    IG_JINJA_VALUE_BYTES = 128 << 20,        /* all values of a rendering; the same */
+    IG_JINJA_STRING_BYTES = 16 << 20,        /* a string, or the output */
+    IG_JINJA_STEPS = 10 * 1000 * 1000,       /* values looked at and nodes evaluated, */
+    IG_JINJA_STEPS_EACH = 10 * 1000,         /* so many more for each value in the variables: templates look ahead, */
+    IG_JINJA_STEPS_MORE = 200 * 1000 * 1000, /* but no more than these */
+    IG_JINJA_STEP_BYTES = 64,                /* of text that is searched or copied count as a step */
+    IG_JINJA_STEP_CHARS = 8,                 /* so do bytes of text that is looked at character by character */
+    IG_JINJA_STRIP_BYTES = 256,              /* of characters that are stripped */
+    IG_JINJA_NESTED = 200,                   /* levels in a template, two for most brackets */
+    IG_JINJA_DEPTH = 400,                    /* levels in a rendering, macros and values included */
+    IG_JINJA_RANGE = 100 * 1000,             /* as Jinja's sandbox */
 };
 
 /* ---- values ------------------------------------------------------------ */
@@ -137,7 +139,6 @@ typedef struct ig_j_render {
 
 /* Keeps the first failure, with its line before it. Returns none. */
 ig_j_value ig_j_refuse(ig_j_render *r, ig_status status, const char *format, ...) IG_PRINTF(3, 4);
-#define IG_J_SHOW(text) (int)((text).size < 64 ? (text).size : 64), (text).data /* for "%.*s" */
 /* Counts steps; false once the rendering has failed. */
 bool ig_j_spend(ig_j_render *r, size_t n);
 bool ig_j_enter(ig_j_render *r); /* a level deeper, and a step; r->depth-- leaves it */
@@ -157,6 +158,11 @@ static inline ig_j_value ig_j_listed(ig_j_kind kind, ig_j_list list) {
 }
 static inline ig_j_value ig_j_dictionary(ig_j_dict dict) { return (ig_j_value){.kind = IG_J_DICT, .dict = dict}; }
 ig_j_value ig_j_iterator(ig_j_render *r, ig_j_list list);
+/* The same string, marked as `of` is. */
+static inline ig_j_value ig_j_like(ig_j_value v, ig_j_value of) {
+    v.is_markup = v.kind == IG_J_STRING && of.is_markup;
+    return v;
+}
 
 static inline bool ig_j_is_number(ig_j_value v) {
     return v.kind == IG_J_BOOL || v.kind == IG_J_INT || v.kind == IG_J_FLOAT;
@@ -230,6 +236,11 @@ struct ig_j_call {
     uint32_t n;      /* that were given */
     ig_j_dict named; /* by name, of callees that name none */
 };
+
+/* The first argument, or another value where it was not given. */
+static inline ig_j_value ig_j_given(const ig_j_call *c, ig_j_value otherwise) {
+    return c->n || c->v[0].kind != IG_J_UNDEFINED ? c->v[0] : otherwise;
+}
 
 typedef ig_j_value ig_j_builtin_fn(ig_j_render *r, ig_j_call *c);
 

@@ -116,7 +116,7 @@ static ig_j_value new_macro(ig_j_render *r, const ig_j_node *n) {
 static void exec_macro(ig_j_render *r, const ig_j_node *n) { define(r, n->name, new_macro(r, n)); }
 
 /* Gives the parameters of a macro their values in its scope. */
-static void bind(ig_j_render *r, const ig_j_node *macro, const ig_j_call *c) {
+static void bind_macro(ig_j_render *r, const ig_j_node *macro, const ig_j_call *c) {
     uint32_t i = 0, n_named = 0;
     const ig_j_value *caller = ig_j_dict_named(r, &c->named, IG_J_NAMED("caller"));
     if (caller) define(r, IG_J_NAMED("caller"), *caller), n_named++;
@@ -124,20 +124,20 @@ static void bind(ig_j_render *r, const ig_j_node *macro, const ig_j_call *c) {
         const ig_j_value *named = ig_j_dict_named(r, &c->named, p->name);
         if (named && named != caller) n_named++;
         if (i < c->n && named)
-            ig_j_refuse(r, IG_E_FORMAT, "the argument '%.*s' is given twice", IG_J_SHOW(p->name));
+            ig_j_refuse(r, IG_E_FORMAT, "the argument '%.*s' is given twice", IG_SHOW(p->name));
         else if (i < c->n || named)
             define(r, p->name, named ? *named : c->v[i]);
         else
             define(r, p->name, p->a ? ig_j_eval(r, p->a) : ig_j_undefined(p->name));
     }
     if (c->n > i || n_named != c->named.n)
-        ig_j_refuse(r, IG_E_FORMAT, "the macro '%.*s' does not take all of these arguments", IG_J_SHOW(macro->name));
+        ig_j_refuse(r, IG_E_FORMAT, "the macro '%.*s' does not take all of these arguments", IG_SHOW(macro->name));
 }
 
 ig_j_value ig_j_invoke_macro(ig_j_render *r, const ig_j_macro *m, const ig_j_call *c) {
     ig_j_scope *scope = r->scope, *inner = push_scope(r, m->scope);
     if (!inner) return ig_j_none();
-    bind(r, m->node, c);
+    bind_macro(r, m->node, c);
     ig_j_value v = capture(r, m->node->c, inner);
     r->scope = scope;
     return v;
@@ -167,7 +167,7 @@ struct ig_j_loop {
     bool has_last;
 };
 
-static bool choose(ig_j_render *r, const ig_j_loop *l, ig_j_value v) {
+static bool passes_condition(ig_j_render *r, const ig_j_loop *l, ig_j_value v) {
     ig_j_scope *scope = r->scope;
     if (!l->node->d || l->is_chosen) return true;
     bool chosen = false;
@@ -183,7 +183,7 @@ static bool choose(ig_j_render *r, const ig_j_loop *l, ig_j_value v) {
 static bool peek(ig_j_render *r, ig_j_loop *l) {
     while (!l->has_after && l->next < l->items.n && !r->status) {
         l->after = l->items.v[l->next++];
-        l->has_after = choose(r, l, l->after);
+        l->has_after = passes_condition(r, l, l->after);
     }
     return l->has_after && !r->status;
 }
@@ -201,7 +201,7 @@ static int64_t length(ig_j_render *r, ig_j_loop *l) {
     ig_j_list chosen = {0};
     if (l->length >= 0) return l->length;
     for (; l->next < l->items.n && !r->status; l->next++)
-        if (choose(r, l, l->items.v[l->next])) ig_j_list_add(r, &chosen, l->items.v[l->next]);
+        if (passes_condition(r, l, l->items.v[l->next])) ig_j_list_add(r, &chosen, l->items.v[l->next]);
     l->items = chosen;
     l->next = 0;
     l->is_chosen = true;

@@ -176,7 +176,14 @@ ig_j_list ig_j_split_lines(ig_j_render *r, ig_text text) {
 
 /* ---- case ---------------------------------------------------------------- */
 
-static bool is_cased(int32_t code) { return utf8proc_toupper(code) != code || utf8proc_tolower(code) != code; }
+static bool is_cased(int32_t code) {
+    utf8proc_category_t category = utf8proc_category(code);
+    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
+}
+
+static int32_t in_large(int32_t code, ig_j_case to) {
+    return to == IG_J_CAPITAL || to == IG_J_TITLE ? utf8proc_totitle(code) : utf8proc_toupper(code);
+}
 
 /* Whether the next character, behind `before`, is one that is made large. */
 static bool is_head(ig_j_case to, int32_t before) {
@@ -193,7 +200,7 @@ ig_j_value ig_j_in_case(ig_j_render *r, ig_text text, ig_j_case to) {
     if (!ig_j_spend_chars(r, text)) return ig_j_none();
     for (size_t at = 0, n; at < text.size && !r->status; at += n) {
         n = ig_j_char((ig_text){text.data + at, text.size - at}, &code);
-        int32_t made = is_head(to, before) ? utf8proc_toupper(code) : utf8proc_tolower(code);
+        int32_t made = is_head(to, before) ? in_large(code, to) : utf8proc_tolower(code);
         before = code;
         n_run += (size_t)utf8proc_encode_char(made, (utf8proc_uint8_t *)run + n_run);
         if (n_run < sizeof run - 4 && at + n < text.size) continue;
@@ -210,7 +217,7 @@ bool ig_j_is_case(ig_j_render *r, ig_text text, ig_j_case is) {
     for (size_t at = 0; at < text.size;) {
         at += ig_j_char((ig_text){text.data + at, text.size - at}, &code);
         if (!is_cased(code)) continue;
-        if (is == IG_J_UPPER ? utf8proc_toupper(code) != code : utf8proc_tolower(code) != code) return false;
+        if (utf8proc_category(code) != (is == IG_J_UPPER ? UTF8PROC_CATEGORY_LU : UTF8PROC_CATEGORY_LL)) return false;
         any = true;
     }
     return any;

@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "format/json.h"
 #include "model/model.h"
-#include "token/hf.h"
 
 #define OF(field) offsetof(ig_sampler_options, field)
 

@@ -46,9 +46,6 @@ static void sort_suppressed(ig_tokenizer *t) {
     t->n_suppressed = n;
 }
 
-/* Length up to which a token's text is shown in an error. */
-static int shown(size_t n) { return (int)(n < 64 ? n : 64); }
-
 static ig_status add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where, ig_error *err) {
     const ig_vocab *v = &t->vocab;
     int32_t a = ig_vocab_find(v, left.data, left.size), b = ig_vocab_find(v, right.data, right.size);
@@ -59,12 +56,11 @@ static ig_status add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_
     int32_t id = joined.failed || !joined.size ? -1 : ig_vocab_find(v, joined.data, joined.size);
     if (joined.failed)
         s = ig_fail_memory(err, where, left.size + right.size);
-    else if (a < 0 || b < 0)
+    else if (a < 0 || b < 0 || id < 0)
         s = ig_fail(err, IG_E_FORMAT, "%s: merge %u: '%.*s' is not in the vocabulary", where, i,
-                    shown(a < 0 ? left.size : right.size), a < 0 ? left.data : right.data);
-    else if (id < 0)
-        s = ig_fail(err, IG_E_FORMAT, "%s: merge %u: '%.*s' is not in the vocabulary", where, i, shown(joined.size),
-                    joined.data);
+                    IG_SHOW(a < 0   ? left
+                            : b < 0 ? right
+                                    : ((ig_text){joined.data, joined.size})));
     else if (!ig_merges_put(&t->rules.merges, a, b, i, id))
         s = ig_fail(err, IG_E_LIMIT, "%s: merge %u shares its place in the table with too many others", where, i);
     ig_buffer_close(&joined);
@@ -167,7 +163,7 @@ static bool blanks_only_lead(const ig_vocab *v) {
         ig_text piece = ig_vocab_text(v, id);
         bool other = false;
         for (size_t at = 0; at < piece.size;) {
-            bool blank = piece.size - at >= 3 && memcmp(piece.data + at, IG_BLANK, 3) == 0;
+            bool blank = ig_is_blank_at(piece.data, piece.size, at);
             if (blank && other) return false;
             other = other || !blank;
             at += blank ? 3 : 1;

@@ -239,7 +239,7 @@ static ig_status build(source *s, ig_text model) {
     while (i < IG_COUNT(names) && !ig_text_is(model, names[i])) i++;
     if (i == IG_COUNT(names))
         return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %smodel: unknown tokenizer '%.*s'", ig_gguf_path(s->g), KEY,
-                       (int)(model.size < 64 ? model.size : 64), model.data);
+                       IG_SHOW(model));
     s->family = (family)i;
     t->rules.bytewise = s->family == GPT2;
     t->sentencepiece = !t->rules.bytewise;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "format/json.h"
 #include "token/hf.h"
 
 typedef struct source {

@@ -15,8 +15,6 @@ typedef struct ig_json_place {
     ig_error *err;
 } ig_json_place;
 
-/* Reads a JSON object of at most 256 MiB, duplicate keys refused. IG_E_NOT_FOUND if there is no such file. */
-ig_status ig_json_load(json_t **out, size_t *n_bytes, const char *path, ig_error *err);
 /* Members of an object; absent and null leave *out alone, another type is an error. `at` names the object. */
 ig_status ig_json_bool(const json_t *object, const char *key, bool *out, ig_json_place at);
 ig_status ig_json_text(const json_t *object, const char *key, ig_text *out, ig_json_place at);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "format/json.h"
 #include "token/hf.h"
 
 /* The fields of "model" other than its tables. */

@@ -15,39 +15,6 @@ ig_status ig_json_fail(ig_json_place at, const char *what) {
     return ig_fail(at.err, IG_E_FORMAT, "%s: %s: %s", at.path, at.field, what);
 }
 
-/* Integers of more than 64 bits, as the 10^30 that says "no limit" in many a tokenizer_config.json, become real numbers
- * in place: 12345 is 12e03. True if there are any. */
-static bool shorten_integers(char *text, size_t n_bytes) {
-    bool in_string = false, found = false;
-    for (size_t i = 0, n; i < n_bytes; i += n) {
-        n = 1;
-        if (text[i] == '"') in_string = !in_string;
-        if (in_string && text[i] == '\\') n = 2;
-        size_t n_digits = in_string ? 0 : strspn(text + i, "0123456789");
-        if (!n_digits) continue;
-        n = strspn(text + i, "+-.0123456789Ee"); /* of the whole number */
-        if (n > n_digits || n < 19) continue;
-        memcpy(text + i + n - 3, "e03", 3);
-        found = true;
-    }
-    return found;
-}
-
-ig_status ig_json_load(json_t **out, size_t *n_bytes, const char *path, ig_error *err) {
-    char *text;
-    *out = NULL;
-    ig_status s = ig_file_read(&text, n_bytes, path, (size_t)256 << 20, err);
-    if (s) return s;
-    s = ig_json_parse(out, text, *n_bytes, path, err);
-    if (s == IG_E_FORMAT && shorten_integers(text, *n_bytes)) s = ig_json_parse(out, text, *n_bytes, path, err);
-    free(text);
-    if (s) return s;
-    if (json_is_object(*out)) return IG_OK;
-    json_decref(*out);
-    *out = NULL;
-    return ig_fail(err, IG_E_FORMAT, "%s: is not a JSON object", path);
-}
-
 static ig_status fail_member(ig_json_place at, const char *key, const char *what) {
     return ig_fail(at.err, IG_E_FORMAT, "%s: %s%s%s: %s", at.path, at.field, at.field[0] ? "." : "", key, what);
 }

@@ -5,6 +5,8 @@
 #ifndef IG_TOKEN_PARTS_H
 #define IG_TOKEN_PARTS_H
 
+#include <string.h>
+
 #include "token/match.h"
 #include "token/merge.h"
 #include "token/pretoken.h"
@@ -41,6 +43,9 @@ struct ig_tokenizer {
 };
 
 #define IG_BLANK "\xe2\x96\x81" /* U+2581, a blank in SentencePiece vocabularies */
+static inline bool ig_is_blank_at(const char *text, size_t n, size_t at) {
+    return n - at >= 3 && memcmp(text + at, IG_BLANK, 3) == 0;
+}
 
 /* A tokenizer with no tokens, ids -1. NULL without memory. */
 ig_tokenizer *ig_tokenizer_new(void);

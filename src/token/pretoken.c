@@ -233,8 +233,7 @@ ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, b
         }
         return IG_OK;
     }
-    return ig_fail(err, IG_E_UNSUPPORTED, "%s: unknown pre-tokeniser '%.*s'", where,
-                   (int)(name.size < 64 ? name.size : 64), name.data);
+    return ig_fail(err, IG_E_UNSUPPORTED, "%s: unknown pre-tokeniser '%.*s'", where, IG_SHOW(name));
 }
 
 void ig_pretoken_close(ig_pretoken *p) {

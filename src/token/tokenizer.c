@@ -62,14 +62,10 @@ static ig_status encode_word(void *user, size_t at, size_t size, ig_error *err) 
     return ig_merge_word(&e->t->rules, &e->space, e->text + at, size, e->out, err);
 }
 
-static bool is_blank_at(const char *text, size_t n, size_t at) {
-    return n - at >= 3 && memcmp(text + at, IG_BLANK, 3) == 0;
-}
-
 /* True if a blank goes before this piece of text. */
 static bool wants_blank(const encoder *e, const char *text, size_t n) {
     const ig_tokenizer *t = e->t;
-    if (t->prefix_once && (text[0] == ' ' || (t->sentencepiece && is_blank_at(text, n, 0)))) return false;
+    if (t->prefix_once && (text[0] == ' ' || (t->sentencepiece && ig_is_blank_at(text, n, 0)))) return false;
     return t->prefix == IG_PREFIX_ALWAYS ? e->after_added || e->at_start : t->prefix == IG_PREFIX_FIRST && e->at_start;
 }
 
@@ -95,8 +91,8 @@ static ig_status encode_escaped(encoder *e, const char *text, size_t n) {
     ig_status s = IG_OK;
     size_t start = 0;
     for (size_t at = 1; at < n && !s; at++) {
-        if (text[at] != IG_BLANK[0] || !is_blank_at(text, n, at)) continue;
-        if (!t->cut_every_blank && (!t->cut_at_blank || (at >= 3 && is_blank_at(text, n, at - 3)))) continue;
+        if (text[at] != IG_BLANK[0] || !ig_is_blank_at(text, n, at)) continue;
+        if (!t->cut_every_blank && (!t->cut_at_blank || (at >= 3 && ig_is_blank_at(text, n, at - 3)))) continue;
         s = ig_merge_word(&t->rules, &e->space, text + start, at - start, e->out, e->err);
         start = at;
     }
@@ -186,7 +182,7 @@ size_t ig_tokenizer_piece(const ig_tokenizer *t, int32_t id, bool special, char 
         return n;
     }
     for (size_t at = 0; at < piece.size;) {
-        bool blank = is_blank_at(piece.data, piece.size, at);
+        bool blank = ig_is_blank_at(piece.data, piece.size, at);
         put(text, cap, &n, blank ? " " : piece.data + at, 1);
         at += blank ? 3 : 1;
     }

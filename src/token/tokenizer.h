@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text <-> token ids. Two algorithms (byte-level BPE, SentencePiece BPE with byte fallback) behind one
+ * Text <-> token ids. Byte-level BPE, and SentencePiece's with scores or with a table of merges, behind one
  * handle, built from a GGUF file's metadata or a Hugging Face directory. Immutable once
  * open, so any number of threads may use one.
  */

@@ -66,12 +66,9 @@ static int32_t *find_slot(const ig_vocab *v, const char *bytes, size_t size) {
     return NULL;
 }
 
-/* Length up to which a token's text is shown in an error. */
-static int shown(ig_text text) { return (int)(text.size < 64 ? text.size : 64); }
-
 ig_status ig_vocab_fail_twice(const ig_vocab *v, int32_t id, const char *where, ig_error *err) {
     ig_text text = ig_vocab_text(v, id);
-    return ig_fail(err, IG_E_FORMAT, "%s: token %d, '%.*s', is there twice", where, id, shown(text), text.data);
+    return ig_fail(err, IG_E_FORMAT, "%s: token %d, '%.*s', is there twice", where, id, IG_SHOW(text));
 }
 
 ig_status ig_vocab_index(ig_vocab *v, const char *where, ig_error *err) {

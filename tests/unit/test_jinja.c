@@ -99,6 +99,11 @@ static const struct {
      "sameas true }}",
      "TrueTrueFalseTrueTrueFalse"},
     {"{{ ('<' | safe) + '&' }}{{ '<' | safe ~ '&' }}", "<&amp;<&"},
+    {"{{ (' < ' | safe | trim) + '&' }}{{ ('<b' | safe)[:1] + '&' }}{{ ('<b' | safe)[::2] + '&' }}{{ ('<' | safe) * 2 "
+     "+ '&' }}{{ ('<' | safe).strip().upper() + '&' }}{{ ('<' | safe | replace('a', 'b')) + '&' }}",
+     "<&amp;<&amp;<&amp;<<&amp;<&amp;<&"},
+    {"{{ '\xc7\x86\xc7\x86'.title() }}{{ '\xc4\xb8'.islower() }}{{ '\xc7\x85'.isupper() }}",
+     "\xc7\x85\xc7\x86TrueFalse"},
     /* subscripts */
     {"{{ s[1] }}{{ s[-1] }}{{ s[::-1] }}{{ s[1:3] }}{{ s[-3:] }}{{ s[:-1] }}{{ s[9] }}{{ s[5:2] }}",
      "\xc3\xa9\xc3\xb6\xc3\xb6w L\xc3\xa9h\xc3\xa9L w\xc3\xb6h\xc3\xa9L w"},
@@ -256,6 +261,8 @@ static const struct {
     {"{{ 'a' + 1 }}", IG_E_FORMAT, "'str' and 'int'"},
     {"{{ 'a' < 1 }}", IG_E_FORMAT, "no order"},
     {"{{ 1 / 0 }}", IG_E_FORMAT, "division by zero"},
+    {"{{ 0x10 }}", IG_E_FORMAT, "otherwise than by decimal digits"},
+    {"{{ 1_000 }}", IG_E_FORMAT, "otherwise than by decimal digits"},
     {"{{ 5|length }}", IG_E_FORMAT, "no length"},
     {"{% for i in 5 %}{% endfor %}", IG_E_FORMAT, "'int' is not a list"},
     {"{% for a, b in [(1,)] %}{% endfor %}", IG_E_FORMAT, "1 values for 2 names"},
@@ -435,6 +442,23 @@ static void test_odd_variables(void **state) {
     json_decref(json);
 }
 
+/* A conversation of so many turns that a look at all later ones from each takes more than a fixed number of steps. */
+static void test_long_conversation(void **state) {
+    (void)state;
+    static const char ahead[] =
+        "{% for m in l %}{% for x in l[loop.index:] %}{% if x.a %}{% endif %}{% endfor %}{% endfor "
+        "%}{{ l | length }}";
+    json_t *json = json_object(), *list = json_array();
+    for (int i = 0; i < 2500; i++) json_array_append_new(list, json_pack("{s:i}", "a", i));
+    json_object_set_new(json, "l", list);
+    ig_buffer out = {0};
+    ig_error err = {0};
+    if (render(&out, ahead, json, &err)) fail_msg("%s", err.text);
+    assert_memory_equal(out.data, "2500", out.size);
+    ig_buffer_close(&out);
+    json_decref(json);
+}
+
 static void test_time(void **state) {
     (void)state;
     static const char text[] = "{{ strftime_now('%d %b %Y') }}";
@@ -445,7 +469,9 @@ static void test_time(void **state) {
     assert_int_equal(ig_jinja_parse(&t, text, strlen(text), &err), IG_OK);
     assert_int_equal(ig_jinja_render(&out, t, json, 1700000000, &err), IG_OK);
     assert_non_null(strstr(out.data, " Nov 2023"));
+    assert_int_equal(out.size, 11);
     ig_buffer_close(&out);
+    assert_int_equal(render(&out, "{{ strftime_now('%c' * 100) }}", json, &err), IG_E_LIMIT);
     ig_jinja_close(t);
     json_decref(json);
 }
@@ -454,6 +480,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rendered), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_endless),  cmocka_unit_test(test_repeated),
                                        cmocka_unit_test(test_cut),      cmocka_unit_test(test_odd_variables),
-                                       cmocka_unit_test(test_time)};
+                                       cmocka_unit_test(test_time),     cmocka_unit_test(test_long_conversation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,6 +181,9 @@ static void numbers_with_zeros(void **state) {
         if (takes(all[i].schema, all[i].text) != all[i].is_taken) fail_msg("%s: %s", all[i].schema, all[i].text);
     assert_true(
         takes("{\"type\": \"integer\", \"minimum\": 0, \"maximum\": 1.8446744073709552e19}", "1234567890123456"));
+    assert_true(
+        takes("{\"type\": \"integer\", \"minimum\": 0, \"maximum\": 18446744073709551615}", "1234567890123456"));
+    assert_true(takes("{\"format\": \"date-time\", \"maxLength\": 32}", "\"2026-01-02T03:04:05Z\""));
     assert_true(takes("{\"type\": \"integer\", \"enum\": [\"a\", 1.0, 2.5, 3]}", "1.0"));
     assert_false(takes("{\"type\": \"integer\", \"enum\": [\"a\", 1.0, 2.5, 3]}", "2.5"));
 }
@@ -274,6 +277,7 @@ static void what_is_not_supported_is_refused(void **state) {
         {"{\"format\": 3}", IG_E_FORMAT, "'format' is not a text"},
         {"{\"format\": \"regex\"}", IG_E_UNSUPPORTED, "'format' of 'regex'"},
         {"{\"format\": \"int32\", \"type\": \"integer\"}", IG_E_UNSUPPORTED, "'format' of 'int32'"},
+        {"{\"format\": \"date-time\", \"maxLength\": 31}", IG_E_UNSUPPORTED, "'format' of 'date-time' and a length"},
         {"{\"format\": \"date\", \"maxLength\": 5}", IG_E_UNSUPPORTED, "'format' of 'date' and a length"},
         {"{\"pattern\": \"a\", \"minLength\": 1}", IG_E_UNSUPPORTED, "'pattern' and a length"},
         {"{\"type\": \"integer\", \"minimum\": 2, \"exclusiveMaximum\": 2}", IG_E_UNSUPPORTED, "no number between"},
