@@ -58,10 +58,10 @@ static bool holds(const ig_cli_texts *list, const char *text) {
     return false;
 }
 
-/* The first of the given policies of which something holds; NULL: none. */
-static const char *first_that(bool (*holds_of)(const ig_policy_info *p), const ig_cli_options *o) {
-    for (int i = 0; i < o->kv_policy.n; i++)
-        if (holds_of(ig_cache_policy_find(o->kv_policy.v[i]))) return o->kv_policy.v[i];
+/* The first of the policies of which something holds; NULL: none. */
+static const char *first_that(bool (*holds_of)(const ig_policy_info *p), const ig_cli_app *app) {
+    for (int i = 0; i < app->o->kv_policy.n; i++)
+        if (holds_of(ig_cache_policy_find(ig_cli_policy(app, i)))) return ig_cli_policy(app, i);
     return NULL;
 }
 
@@ -88,39 +88,49 @@ static bool differs(const ig_cli_numbers *list, double own) {
     return list->n > 1 || (list->n && (list->v[0] < own || list->v[0] > own));
 }
 
-/* Options that none of the given policies looks at. */
-static void warn_of_deaf_policies(const ig_cli_options *o) {
+static bool asks_for_sketch(const ig_cli_options *o) {
+    for (int i = 0; i < o->kv_sketch.n; i++)
+        if (strcmp(o->kv_sketch.v[i], "none") != 0) return true;
+    return false;
+}
+
+/* Options that none of the policies looks at. */
+static void warn_of_deaf_policies(const ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
     const struct {
         const void *option;
         const char *name;
         bool (*is_heard)(const ig_policy_info *p);
         bool is_of_limit; /* it spares these entries, too */
-    } all[] = {
-        {&o->kv_mass, "--kv-mass", takes_mass, false},       {&o->kv_locality, "--kv-locality", takes_mass, false},
-        {&o->kv_inertia, "--kv-inertia", takes_mass, false}, {&o->no_kv_rest, "--no-kv-rest", takes_mass, false},
-        {&o->kv_sinks, "--kv-sinks", has_window, true},      {&o->kv_recent, "--kv-recent", has_window, true},
-        {&o->kv_sketch, "--kv-sketch", takes_sketch, false}};
+    } all[] = {{&o->kv_mass, "--kv-mass", takes_mass, false},
+               {&o->kv_locality, "--kv-locality", takes_mass, false},
+               {&o->kv_inertia, "--kv-inertia", takes_mass, false},
+               {&o->no_kv_rest, "--no-kv-rest", takes_mass, false},
+               {&o->kv_sinks, "--kv-sinks", has_window, true},
+               {&o->kv_recent, "--kv-recent", has_window, true},
+               {asks_for_sketch(o) ? &o->kv_sketch : NULL, "--kv-sketch", takes_sketch, false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         bool is_heard = !o->kv_policy.n || !ig_cli_is_given(o, all[i].option) ||
-                        (o->kv_limit.n && all[i].is_of_limit) || first_that(all[i].is_heard, o);
+                        (o->kv_limit.n && all[i].is_of_limit) || first_that(all[i].is_heard, app);
         char text[128];
-        snprintf(text, sizeof text, "%s does nothing with the policy %s", all[i].name,
-                 o->kv_policy.n ? o->kv_policy.v[0] : "");
-        if (!is_heard) ig_cli_log((void *)o, IG_LOG_WARN, text);
+        if (is_heard) continue;
+        snprintf(text, sizeof text, "%s does nothing with the policy %s", all[i].name, ig_cli_policy(app, 0));
+        ig_cli_log((void *)o, IG_LOG_WARN, text);
     }
 }
 
 /* Options that were given and have nothing to do. */
-static void warn_of_idle_options(const ig_cli_options *o) {
+static void warn_of_idle_options(const ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
     const ig_cache_options own = ig_cache_defaults();
     const bool stores = o->kv_store != NULL, is_full = o->kv_policy.n == 1 && holds(&o->kv_policy, "full");
-    const bool has_columns = first_that(takes_alpha, o);
+    const bool has_columns = first_that(takes_alpha, app);
     const bool is_prompt = o->verb->bit == IG_VERB_PERPLEXITY && !o->dense_prefix; /* all of it */
-    const bool is_index = first_that(chooses_in_prompts, o);
+    const bool is_index = first_that(chooses_in_prompts, app);
     const bool chooses = o->kv_budget.n || (ig_cli_is_given(o, &o->kv_policy) && !is_full);
     const bool compares = (o->verb->bit & (IG_VERB_PERPLEXITY | IG_VERB_EVAL)) && holds(&o->kv_policy, "full") &&
                           (o->kv_policy.n > 1 || o->kv_budget.n > 1) && !is_prompt;
-    const char *sees = first_that(sees_prompts, o);
+    const char *sees = first_that(sees_prompts, app);
     char no_store[128];
     snprintf(no_store, sizeof no_store, "the policy %s takes nothing from a store, and keeps nothing there",
              sees ? sees : "");
@@ -276,7 +286,11 @@ static int open_model(ig_cli_app *app, bool tokenizer_only) {
 
 /* What the options say of the model, now that it is there. */
 static int check_model(ig_cli_app *app, bool tokenizer_only) {
-    if (!tokenizer_only) warn_of_gpu_layers(app);
+    if (!tokenizer_only && !app->unusable.status) {
+        warn_of_idle_options(app);
+        warn_of_deaf_policies(app);
+        warn_of_gpu_layers(app);
+    }
     if (app->chat_template && app->info.chat_error) {
         ig_cli_complain(app->o, "--chat-template: %s", app->info.chat_error);
         return IG_EXIT_USAGE;
@@ -297,8 +311,6 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     }
     int code = read_inputs(app, &context);
     if (code) return code;
-    warn_of_idle_options(o);
-    warn_of_deaf_policies(o);
     if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);
 
     ig_cli_catch_interrupts(false);
@@ -410,8 +422,9 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
 }
 
 /* Why nothing can be computed ahead, where that is so: text [n]. */
-static void tell_why_no_draft(char *text, size_t n, const ig_cli_options *o) {
-    const char *sees = first_that(sees_prompts, o);
+static void tell_why_no_draft(char *text, size_t n, const ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    const char *sees = first_that(sees_prompts, app);
     if (sees) snprintf(text, n, "by the policy %s", sees);
     const struct {
         bool is_so;
@@ -439,7 +452,7 @@ int ig_cli_check_draft(const ig_cli_app *app, const ig_session_options *options)
     if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
     if (plan.n_draft) return IG_EXIT_OK;
     char why[128];
-    tell_why_no_draft(why, sizeof why, o);
+    tell_why_no_draft(why, sizeof why, app);
     ig_cli_complain(o, "%s: leave it out: nothing is computed ahead %s", app->draft_model ? "-md" : "--draft", why);
     return IG_EXIT_USAGE;
 }
@@ -492,18 +505,8 @@ static void take_advice(ig_sampler_options *s, const ig_cli_app *app) {
     if (!ig_cli_is_given(o, &o->xtc_threshold)) s->xtc_threshold = advised.xtc_threshold;
 }
 
-ig_sampler_options ig_cli_native_sampler(const ig_cli_app *app) {
-    ig_cli_app run = *app;
-    ig_cli_options o = *app->o;
-    run.o = &o;
-    if (!ig_cli_is_given(&o, &o.temperature)) o.temperature = 0.8;
-    if (!ig_cli_is_given(&o, &o.top_k)) o.top_k = 40;
-    if (!ig_cli_is_given(&o, &o.top_p)) o.top_p = 0.95;
-    if (!ig_cli_is_given(&o, &o.min_p)) o.min_p = 0.05;
-    return ig_cli_sampler_options(&run, 0);
-}
-
-ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed) {
+/* What the options say. */
+static ig_sampler_options given_sampler(const ig_cli_app *app, uint64_t seed) {
     const ig_cli_options *o = app->o;
     ig_sampler_options s = ig_sampler_defaults();
     s.temperature = (float)o->temperature;
@@ -531,6 +534,22 @@ ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed) 
     s.dynatemp_exponent = (float)o->dynatemp_exponent;
     s.grammar = app->grammar;
     s.seed = seed;
+    return s;
+}
+
+ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed) {
+    ig_sampler_options s = given_sampler(app, seed);
+    take_advice(&s, app);
+    return s;
+}
+
+ig_sampler_options ig_cli_native_sampler(const ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    ig_sampler_options s = given_sampler(app, 0);
+    if (!ig_cli_is_given(o, &o->temperature)) s.temperature = 0.8f;
+    if (!ig_cli_is_given(o, &o->top_k)) s.top_k = 40;
+    if (!ig_cli_is_given(o, &o->top_p)) s.top_p = 0.95f;
+    if (!ig_cli_is_given(o, &o->min_p)) s.min_p = 0.05f;
     take_advice(&s, app);
     return s;
 }

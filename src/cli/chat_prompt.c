@@ -71,11 +71,12 @@ int ig_cli_template_variables(json_t **out, const ig_cli_options *o) {
 }
 
 int ig_cli_check_variables(const ig_cli_app *app) {
-    static const char what[] = "--chat-template, --reasoning, --reasoning-effort and --chat-template-kwargs";
-    if (!app->variables && !app->chat_template) return IG_EXIT_OK;
-    if (app->o->raw) return ig_cli_complain(app->o, "%s are for a chat template, which --raw leaves out", what);
-    if (app->info.chat_template) return IG_EXIT_OK;
-    return ig_cli_complain(app->o, "%s need a chat template, and %s has none", what, app->path);
+    if ((!app->variables && !app->chat_template) || app->info.chat_template) return IG_EXIT_OK;
+    ig_cli_complain(app->o,
+                    "--chat-template, --reasoning, --reasoning-effort and --chat-template-kwargs need a chat template, "
+                    "and %s has none",
+                    app->path);
+    return IG_EXIT_USAGE;
 }
 
 /* ---- prompts ---------------------------------------------------------------------------------------- */

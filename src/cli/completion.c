@@ -22,7 +22,7 @@ typedef enum follower { FOLLOW_NOTHING, FOLLOW_CHOICE, FOLLOW_LIST, FOLLOW_FILE,
 static follower follower_of(const ig_cli_option *row) {
     if (row->choices) return row->kind == IG_KIND_CHOICES ? FOLLOW_LIST : FOLLOW_CHOICE;
     if (strcmp(row->arg, "MODEL") == 0) return FOLLOW_MODEL;
-    return strcmp(row->arg, "FILE") == 0 || strcmp(row->arg, "DIR") == 0 ? FOLLOW_FILE : FOLLOW_NOTHING;
+    return strstr(row->arg, "FILE") || strcmp(row->arg, "DIR") == 0 ? FOLLOW_FILE : FOLLOW_NOTHING;
 }
 
 static bool starts_with(const ig_cli_verb *v, const char *positional) {
@@ -196,7 +196,9 @@ static void put_zsh_option(const ig_cli_option *row) {
         put_quoted(row->help, "[]:\\", "'\\''");
         putchar(']');
         if (row->arg) {
-            printf(":%s:", row->arg);
+            putchar(':');
+            put_quoted(row->arg, "[]:\\", "'\\''");
+            putchar(':');
             put_zsh_action(row);
         }
         fputs("' \\\n", stdout);

@@ -100,16 +100,24 @@ static void add_same(json_t *json, const ig_cli_evaluation *e, const ig_cli_eval
     if (ig_cli_eval_generates(e)) json_object_set_new(json, "same_tokens", json_real(ig_eval_mean(run->same, e->n)));
 }
 
+static bool is_alone(const ig_cli_evaluation *e) { return e->pairs->n == 1; }
+
+static void add_run(json_t *json, const ig_cli_evaluation *e, int i, const ig_cli_eval_groups *groups) {
+    const ig_cli_eval_run *run = &e->runs[i];
+    ig_cli_tally tally = run->tally;
+    if (is_alone(e)) ig_cli_tally_session(&tally, e->readers->s);
+    ig_cli_pair_fields(json, &e->pairs->v[i], e->n_ctx);
+    add_answers(json, e, i, groups);
+    json_object_set_new(json, "agreement", json_real(ig_eval_mean((double)run->n_agree, e->n)));
+    if (e->pairs->full >= 0) add_same(json, e, run);
+    ig_cli_tally_fields(json, &tally);
+}
+
 static json_t *json_of_runs(const ig_cli_evaluation *e, const ig_cli_eval_groups *groups) {
     json_t *list = json_array();
     for (int i = 0; i < e->pairs->n; i++) {
-        const ig_cli_pair *pair = &e->pairs->v[i];
         json_t *json = json_object();
-        ig_cli_pair_fields(json, pair, e->n_ctx);
-        add_answers(json, e, i, groups);
-        json_object_set_new(json, "agreement", json_real(ig_eval_mean((double)e->runs[i].n_agree, e->n)));
-        if (e->pairs->full >= 0) add_same(json, e, &e->runs[i]);
-        ig_cli_tally_fields(json, &e->runs[i].tally);
+        add_run(json, e, i, groups);
         json_array_append_new(list, json);
     }
     return list;
@@ -117,17 +125,16 @@ static json_t *json_of_runs(const ig_cli_evaluation *e, const ig_cli_eval_groups
 
 /* Of several tasks there is a list. */
 static void print_json(const ig_cli_evaluation *e, const ig_cli_eval_groups *groups) {
-    bool alone = e->pairs->n == 1;
+    bool alone = is_alone(e);
     json_t *json = ig_cli_report(e->app, alone ? e->readers->s : NULL);
     json_object_set_new(json, "task", ig_text_string(e->task->name));
     json_object_set_new(json, "shots", json_integer(e->app->o->shots));
-    if (alone) ig_cli_pair_fields(json, e->pairs->v, e->n_ctx);
     json_object_set_new(json, "context", json_integer(e->n_ctx));
     json_object_set_new(json, "questions", json_integer((json_int_t)e->n));
     json_object_set_new(json, "skipped", json_integer((json_int_t)e->n_skipped));
     json_object_set_new(json, "seconds", json_real(e->seconds));
     if (alone)
-        add_answers(json, e, 0, groups);
+        add_run(json, e, 0, groups);
     else
         json_object_set_new(json, "runs", json_of_runs(e, groups));
     if (e->interrupted || e->failed) json_object_set_new(json, e->failed ? "failed" : "interrupted", json_true());
@@ -156,8 +163,6 @@ static void print_cells(const ig_cli_evaluation *e, const ig_cli_eval_run *run) 
     }
     free(cells);
 }
-
-static bool is_alone(const ig_cli_evaluation *e) { return e->pairs->n == 1; }
 
 /* All pairs have the same tiers. */
 static bool has_disk(const ig_cli_evaluation *e) { return e->pairs->v[0].cache.memory.disk_bytes > 0; }

@@ -37,7 +37,8 @@ static void print_option(FILE *f, const ig_cli_option *row, const ig_cli_verb *v
     char left[160], text[512];
     size_t n = 0;
     bool has_letter = row->names[1] != '-';
-    bool list = ig_cli_is_list(row->kind) && (verb->bit & IG_VERB_LISTS) && strcmp(row->arg, "LIST");
+    bool list = ig_cli_is_list(row->kind) && (verb->bit & IG_VERB_LISTS) && strcmp(row->arg, "LIST") &&
+                !strstr(row->arg, "...");
     n = (size_t)snprintf(left, sizeof left, "  %s%s%s%s%s", has_letter ? "" : "    ", row->names, row->arg ? " " : "",
                          row->arg ? row->arg : "", list ? ",..." : "");
     size_t used = (size_t)snprintf(text, sizeof text, "%s", row->help);

@@ -38,7 +38,7 @@ static void put_option(const ig_cli_option *row) {
         fputs(c == row->choices ? ": " : ", ", stdout);
         put_text(*c);
     }
-    if (ig_cli_is_list(row->kind) && strcmp(row->arg, "LIST") != 0)
+    if (ig_cli_is_list(row->kind) && strcmp(row->arg, "LIST") != 0 && !strstr(row->arg, "..."))
         fputs("; several, separated by commas, with perplexity, eval, bench and inspect", stdout);
     if (row->initial) {
         fputs(" (default ", stdout);

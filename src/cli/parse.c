@@ -274,9 +274,28 @@ static bool has_lists(const ig_cli_options *o) {
     return o->kv_policy.n > 1 || o->kv_budget.n > 1 || ig_cli_has_settings(o) || o->contexts.n > 1;
 }
 
+/* The first of the options that say how this program computes, which measuring a server leaves no room for; NULL: none.
+ */
+static const char *find_of_engine(const ig_cli_options *o) {
+    const void *const of_server[] = {&o->server,   &o->clients, &o->shared, &o->api_key,     &o->seed,   &o->model,
+                                     &o->n_prompt, &o->n_gen,   &o->format, &o->repetitions, &o->verbose};
+    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++) {
+        bool is_of_server = !o->has_row[row - ig_cli_option_table];
+        for (size_t i = 0; i < sizeof of_server / sizeof *of_server; i++)
+            is_of_server |= (const char *)o + row->offset == (const char *)of_server[i];
+        if (!is_of_server) return row->names;
+    }
+    return NULL;
+}
+
 /* What options cannot be together, known before a model is looked for. */
 static const char *find_conflict(const ig_cli_options *o) {
     if (o->raw && o->chat) return "--raw and --chat exclude each other";
+    bool is_reasoning = (o->reasoning_effort && strcmp(o->reasoning_effort, "default") != 0) ||
+                        (o->reasoning && strcmp(o->reasoning, "auto") != 0);
+    if (o->raw && (o->chat_template || o->template_kwargs || is_reasoning))
+        return "--chat-template, --reasoning, --reasoning-effort and --chat-template-kwargs are for a chat template, "
+               "which --raw leaves out";
     if (o->raw && o->system) return "--raw gives the text as it is: there is no place for --system in it";
     if (o->kv_limit.n && (o->kv_ram || o->kv_disk))
         return "--kv-limit drops entries for ever, --kv-ram and --kv-disk keep them: give one or the other";
@@ -298,11 +317,12 @@ static const char *find_conflict(const ig_cli_options *o) {
     bool has_load = o->clients.n || o->shared.share > 0 || o->shared.number;
     if ((o->verb->bit & IG_VERB_BENCH) && !o->server && (has_load || o->api_key))
         return "--clients, --shared and --api-key are for a server: give --server URL";
-    bool is_of_engine = o->file || o->breakdown || o->depth.n > 1 || o->depth.v[0] || o->batches.n > 1 ||
-                        o->batches.v[0] != 1 || has_lists(o) || o->kv_budget.n || o->kv_limit.n || o->kv_store ||
-                        o->kv_ram || o->kv_disk;
-    if (o->server && is_of_engine)
-        return "--server measures a server as it is: -f, -d, -b, --breakdown and the --kv- flags are not for it";
+    const char *of_engine = o->server ? find_of_engine(o) : NULL;
+    if (of_engine) {
+        static char text[160];
+        snprintf(text, sizeof text, "--server measures a server as it is: %s is not for it", of_engine);
+        return text;
+    }
     if (o->kv_trace && has_lists(o)) return "--kv-trace takes one policy and one setting of each kind";
     if (o->audit_keys.n && !o->audit_trace) return "--audit-keys are columns of --audit-trace, which is not given";
     if (o->audit_trace && has_lists(o)) return "--audit-trace takes one policy and one setting of each kind";
@@ -362,7 +382,12 @@ bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **a
         fprintf(stderr, "infinigen %s: -m and -hf both name a model: give one\n", verb->name);
         return false;
     }
+    if (o->draft_hub && o->draft_model) {
+        fprintf(stderr, "infinigen %s: -md and -hfd both name a draft model: give one\n", verb->name);
+        return false;
+    }
     if (o->hub) o->model = o->hub;
+    if (o->draft_hub) o->draft_model = o->draft_hub;
     if (!take_words(o, argv + 2, n_words)) return false;
     if (o->help) return true;
     if (!ig_cli_settle_llama_flags(o) || (o->escape && !unescape_texts(o))) return false;

@@ -214,6 +214,7 @@ static void print_weights(const ig_cli_app *app) {
 
 void ig_cli_print_audits(const ig_session *s) {
     ig_cli_tally tally = {0};
+    ig_cli_flush();
     ig_cli_tally_session(&tally, s);
     ig_cli_print_audit(stderr, "audit      ", &tally);
 }

@@ -160,8 +160,10 @@ static int read_examples(char **out, const ig_cli_options *o, const ig_eval_task
     ig_eval_task *examples = NULL;
     ig_error err = {0};
     if (!path) return (*out = strdup("")) ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
-    if (task->form == IG_EVAL_GENERATED)
-        return ig_cli_complain(o, "%s: needles take no examples (--shots)", task->name);
+    if (task->form == IG_EVAL_GENERATED) {
+        ig_cli_complain(o, "%s: needles take no examples (--shots)", task->name);
+        return IG_EXIT_USAGE;
+    }
     int code = read_task(&examples, o, path, (size_t)o->shots);
     if (!code && ig_eval_task_examples(out, examples, (size_t)o->shots, &err)) code = ig_cli_fail(o, &err);
     ig_eval_task_close(examples);

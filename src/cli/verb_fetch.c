@@ -57,6 +57,16 @@ int ig_cli_find_draft_model(char *path, size_t cap, const ig_cli_options *o) {
     return o->draft_model ? find_model(path, cap, o, o->draft_model) : IG_EXIT_OK;
 }
 
+/* Names of files in the hub's cache are anybody's. */
+static void print_row(const char *flag, const char *name, const char *size, const char *place) {
+    int room = 24 - (int)(strlen(flag) + strlen(name));
+    fputs(flag, stdout);
+    ig_cli_put(name, strlen(name));
+    printf("%*s %8s  ", room > 0 ? room : 0, "", size);
+    ig_cli_put(place, strlen(place));
+    putchar('\n');
+}
+
 /* Prints what is known, or adds it to `report`; the exit code. */
 static int list(json_t *report, const ig_cli_options *o, bool texts) {
     ig_cli_sources sources;
@@ -70,8 +80,7 @@ static int list(json_t *report, const ig_cli_options *o, bool texts) {
         ig_cli_source_path(path, sizeof path, s, &is_present);
         if (s->bytes) ig_cli_size(size, s->bytes);
         const char *flag = texts ? "--text " : "";
-        if (!o->json)
-            printf("%s%-*s %8s  %s\n", flag, 24 - (int)strlen(flag), s->name, size, is_present ? path : "not fetched");
+        if (!o->json) print_row(flag, s->name, size, is_present ? path : "not fetched");
         json_t *entry = json_pack("{s:s, s:b}", "name", s->name, "present", is_present);
         if (s->bytes) json_object_set_new(entry, "bytes", json_integer((json_int_t)s->bytes));
         json_object_set_new(entry, "path", ig_text_string(path));

@@ -169,7 +169,7 @@ static int check_context(const ig_cli_options *o) {
                         o->ctx);
         return IG_EXIT_USAGE;
     }
-    return o->ctx < 4 && !o->dense_prefix ? refuse(o, "-c: chunks need 4 tokens at least") : IG_EXIT_OK;
+    return IG_EXIT_OK;
 }
 
 static int check_options(const ig_cli_options *o) {

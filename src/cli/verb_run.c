@@ -45,8 +45,9 @@ static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) 
     const ig_cli_options *o = app->o;
     *flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
     if (!is_chat(app)) {
-        if (o->system) return ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
-        return IG_EXIT_OK;
+        if (!o->system) return IG_EXIT_OK;
+        ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
+        return IG_EXIT_USAGE;
     }
     if (strlen(text->data) != text->n) return ig_cli_complain(o, "the text contains a zero byte: give it with --raw");
     if (app->info.chat_error)
@@ -122,6 +123,7 @@ static int report(const ig_cli_app *app, const ig_session *s, const answer *a, s
         ig_cli_print_stats(app, s);
         fprintf(stderr, "seed        %llu, ended by %s\n", (unsigned long long)seed, finish_names[result->finish]);
     } else {
+        if (app->o->audit) end_line(a, false);
         ig_cli_print_audits(s);
     }
     return IG_EXIT_OK;

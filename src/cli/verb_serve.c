@@ -109,15 +109,26 @@ static char *folder_of(char *path) {
     return path;
 }
 
+/* The folder of the files that a model's are links to, as in snapshots of the hub; "": there is none. */
+static void find_linked(char out[4096], const char *model) {
+    char inside[4096 + 16], *found;
+    snprintf(inside, sizeof inside, "%s/config.json", model);
+    if ((found = realpath(inside, NULL)) || (ig_cli_number_of_part(model) && (found = realpath(model, NULL))))
+        snprintf(out, 4096, "%s", folder_of(found));
+    free(found);
+}
+
 /* From here on the files that a server needs are all there are; the model is fetched before, if it has to be, and named
  * by its path from then on. */
 static int close_all_but(ig_cli_options *o, const ig_cli_adapters *adapters) {
-    enum { OTHERS = 12 };
-    static char model[4096], files[4096], draft[4096], drafts[4096], spill[4096], sketches[4096], at[4096];
+    enum { OTHERS = 15 };
+    static char model[4096], files[4096], draft[4096], drafts[4096], spill[4096], sketches[4096], at[4096],
+        linked[2][4096];
     const char *own[3] = {NULL},
                *read[OTHERS + IG_ADAPTERS_MAX + 1] = {
                    files, drafts, ig_cli_path(sketches, sizeof sketches, IG_PLACE_CACHE, "sketches") ? sketches : "",
                    o->kv_sketch.n ? o->kv_sketch.v[0] : "", o->api_key_file ? o->api_key_file : "",
+                   o->chat_template ? o->chat_template : "", linked[0], linked[1],
                    /* for libc and SQLite, and to find the address of --host */
                    "/dev/urandom", "/etc/localtime", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf",
                    "/etc/resolv.conf", "/etc/gai.conf"};
@@ -134,6 +145,8 @@ static int close_all_but(ig_cli_options *o, const ig_cli_adapters *adapters) {
     snprintf(drafts, sizeof drafts, "%s", draft);
     if (ig_cli_number_of_part(model)) folder_of(files); /* the others lie there */
     if (ig_cli_number_of_part(draft)) folder_of(drafts);
+    find_linked(linked[0], model);
+    if (*draft) find_linked(linked[1], draft);
     if (o->kv_store && mkdir(o->kv_store, 0700) != 0 && errno != EEXIST)
         return ig_cli_complain(o, "%s: %s", o->kv_store, strerror(errno));
     if (o->kv_store) own[n++] = o->kv_store;

@@ -90,7 +90,7 @@ double ig_eval_sample_depth(const ig_eval_sample *s) {
 uint32_t *ig_eval_sample_names(ig_eval_sample *s, size_t n, bool syllables) {
     uint32_t *names = syllables ? ig_eval_syllable_names(&s->random, n) : ig_eval_names(&s->random, n);
     if (!names && n > IG_EVAL_SYLLABLES)
-        s->status = ig_text_fail(s->err, IG_E_LIMIT, "%s: there are no %zu different names", s->recipe->name, n);
+        s->status = ig_text_fail(s->err, IG_E_ARG, "%s: there are no %zu different names", s->recipe->name, n);
     else if (!names)
         s->no_memory = true;
     return names;

@@ -25,8 +25,7 @@ static int compare_places(const void *a, const void *b) {
     return x->before != y->before ? (x->before > y->before) - (x->before < y->before) : x->i - y->i;
 }
 
-/* Distinct places among n units and the lines themselves. Lines that stand before the same unit keep an order that is
- * drawn with their places. */
+/* Distinct places among n units and the lines themselves. */
 static void place_anywhere(ig_eval_sample *s, hidden *lines, int n_lines) {
     uint64_t drawn[HIDDEN_MAX];
     for (int i = 0; i < n_lines; i++) {
@@ -276,7 +275,7 @@ static void draw_chain(chain *out, ig_eval_sample *s, int n_letters) {
 
 /* The lines in their order, in s->n lines of noise. */
 static void hide_chain(ig_eval_sample *s, const chain *c) {
-    hidden lines[CHAIN];
+    hidden lines[CHAIN] = {0};
     place_anywhere(s, lines, CHAIN);
     qsort(lines, CHAIN, sizeof *lines, compare_places);
     snprintf(lines[0].text, sizeof lines[0].text, "LET %s = %d", c->names[0], c->number);

@@ -296,4 +296,4 @@ def test_questions_that_cannot_be_asked(program, model, tmp_path):
     assert status == 1 and "none.jsonl: No such file" in one_line(err)
     task = write(tmp_path / "key.jsonl", needles(1))
     status, out, err = program("eval", "-m", model, "--task", task, "--shots", 1, "--shots-file", few)
-    assert status == 1 and "needles take no examples" in one_line(err)
+    assert status == 2 and "needles take no examples" in one_line(err)

@@ -9,7 +9,7 @@ import signal
 import time
 
 import pytest
-from conftest import make_model, one_line, words
+from conftest import TINY_MODELS, make_model, one_line, words
 
 VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "tasks", "prepare", "bench", "inspect", "fetch", "kv",
          "devices", "completion", "man"]
@@ -163,7 +163,12 @@ def test_no_verb(program):
     (["run", "-m", "x", "-n=many"], "-n: 'many' is not a whole number"),
     (["serve", "-m", "x", "-np=many"], "-np: 'many' is not a whole number"),
     (["serve", "-m", "x", "--max-body", "1"], "--max-body: '1' is not between 1024 and 1073741824 bytes"),
-    (["bench", "-m", "x", "--server", "u", "-d", "0,4096"], "--server measures a server as it is"),
+    (["bench", "-m", "x", "--server", "u", "-d", "0,4096"], "--server measures a server as it is: -d, --n-depth is not for it"),
+    (["bench", "--server", "u", "--kv-policy", "window"], "--server measures a server as it is: --kv-policy is not"),
+    (["bench", "--server", "u", "-p", "8", "-t", "3"], "--server measures a server as it is: -t, --threads is not"),
+    (["run", "-m", "x", "-md", "y", "-hfd", "a/b", "-p", "x"], "-md and -hfd both name a draft model"),
+    (["run", "-m", "x", "--raw", "--reasoning", "off", "-p", "x"], "for a chat template, which --raw leaves out"),
+    (["run", "-m", "x", "--raw", "--chat-template-kwargs", "{}", "-p", "x"], "for a chat template, which --raw leaves out"),
     (["serve", "-m", "x", "--audit", "3"], "no option '--audit' here, only with "),
     (["run", "-m", "x", "-n", "99999999999999999999"], "is not between"),
     (["run", "-m", "x", "--top-p", "1.5"], "'1.5' is not between 0 and 1"),
@@ -416,6 +421,18 @@ def test_options_that_do_nothing(program, tmp_path, flags, message):
     status, _, err = program(*run, cwd=tmp_path)
     assert status == 0 and one_line(err) == f"infinigen: {message}" + one_line(err).partition(message)[2]
     assert program(*run, cwd=tmp_path, env={"IG_LOG": "error"})[::2] == (0, b"")
+
+
+def test_options_that_a_model_s_own_policy_leaves_out(program, tmp_path):
+    model = os.path.join(TINY_MODELS, "deepseek32")
+    if not os.path.exists(model):
+        pytest.skip("no tiny models")
+    (tmp_path / "ids").write_text(" ".join(str(3 + i % 200) for i in range(64)))
+    ask = ["perplexity", "-m", model, "--tokens", tmp_path / "ids", "-c", "64"]
+    for flags, message in ((["--dense-prefix", "32", "--kv-mass", "0.5"], "--kv-mass does nothing with the policy indexer"),
+                           (["--kv-budget", "10%"], None), (["--kv-policy", "full", "--kv-sketch", "none"], None)):
+        status, _, err = program(*ask, *flags)
+        assert status == 0 and err.decode().strip() == (f"infinigen: {message}" if message else ""), flags
 
 
 @pytest.mark.parametrize("flags, messages", [

@@ -146,6 +146,8 @@ def test_repetitions_are_turned_away_from(program, served, server):
         with Server(program, served, "-c", 256, *flags, *more) as s:
             text = s.ask(TEXT, {**ask, **bias})[1]["choices"][0]["text"]
             assert text == (expected or server.ask(TEXT, {**ask, **bias, **broken})[1]["choices"][0]["text"])
+            status, reply, _ = s.ask("/completion", {**ask, "n_predict": 12, "logit_bias": bias["logit_bias"]})
+            assert status == 200 and reply["content"] == text
     for wrong in ({"dry_base": 0.5}, {"dry_allowed_length": 0}, {"dry_sequence_breakers": "x"}, {"dynatemp_range": -1},
                   {"dry_sequence_breakers": [""]}, {"dry_sequence_breakers": ["x" * 129]}, {"dry_penalty_last_n": "all"}):
         status, reply, _ = server.ask(TEXT, {**ask, **wrong})

@@ -69,6 +69,18 @@ def test_adapters_that_lie_elsewhere(program, tmp_path):
         assert replies[0] != replies[1]
 
 
+def test_what_a_start_reads(program, tmp_path):
+    """A directory of links, as in the cache of the hub, and a template."""
+    files, links = make_model(tmp_path / "blobs"), tmp_path / "snapshots" / "model"
+    links.mkdir(parents=True)
+    for name in os.listdir(files):
+        (links / name).symlink_to(os.path.join("..", "..", "blobs", name))
+    (tmp_path / "template").write_text("{{ messages[0].content }}")
+    with Server(program, links, "-c", 256, "--sandbox", "--chat-template", tmp_path / "template") as s:
+        asked = {"messages": [{"role": "user", "content": "abc"}], "max_tokens": 1}
+        assert s.ask("/v1/chat/completions", asked)[0] == 200
+
+
 def test_a_socket(program, tmp_path):
     model, path = make_model(tmp_path / "model"), tmp_path / "socket"
     with Server(program, model, "-c", 256, "--sandbox", "--unix", path) as s:
