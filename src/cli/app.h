@@ -191,6 +191,7 @@ ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_a
 void ig_cli_commit(const ig_cli_app *app, ig_cache *cache);
 /* ig_session_sync with the bar of such a session. */
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
+static inline double ig_cli_per_second(uint64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
 /* They point into app and app->o. */
 ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed);
 /* Of a server, for requests in llama-server's and Ollama's own form: what is not said is as in run. */

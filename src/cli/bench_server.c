@@ -19,8 +19,6 @@ typedef struct bench {
     ig_cli_progress bar;
 } bench;
 
-static double per_second(uint64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
-
 /* ---- output ------------------------------------------------------------------ */
 
 static void print_md_head(void) {
@@ -47,7 +45,7 @@ static void print_md(const bench *b, const ig_eval_load_test *t, const ig_eval_l
     if (t->n_shared) snprintf(test + n, sizeof test - (size_t)n, ", %d shared", t->n_shared);
     printf("| %-24.24s | %7d | %-24s | %8d | %6d | %10.2f | %9.2f | %26s | %26s | %22s | %5.1f %% |\n",
            ig_eval_load_model(b->load), t->n_clients, test, r->n_done, r->n_failed,
-           per_second(r->prompt_tokens, r->seconds), per_second(r->answer_tokens, r->seconds),
+           ig_cli_per_second(r->prompt_tokens, r->seconds), ig_cli_per_second(r->answer_tokens, r->seconds),
            format_times(first, &r->first_token, 1e3), format_times(between, &r->between_tokens, 1e3),
            format_times(whole, &r->whole, 1),
            r->prompt_tokens ? 100 * (double)r->cached_tokens / (double)r->prompt_tokens : 0);
@@ -67,14 +65,14 @@ static void add_times(json_t *o, const char *name, const ig_eval_quantiles *q) {
 
 static json_t *json_of(const bench *b, const ig_eval_load_test *t, const ig_eval_load_result *r) {
     const char *model = ig_eval_load_model(b->load);
-    json_t *o =
-        json_pack("{s:o, s:o, s:i, s:i, s:i, s:i, s:I, s:b, s:i, s:i, s:f, s:I, s:I, s:I, s:f, s:f}", "server",
-                  ig_text_string(b->o->server), "model", ig_text_string(model), "n_clients", t->n_clients, "n_prompt",
-                  t->n_prompt, "n_shared", t->n_shared, "n_gen", t->n_gen, "seed", (json_int_t)b->seed,
-                  "prompt_is_tokens", ig_eval_load_takes_tokens(b->load), "requests", r->n_done, "failed", r->n_failed,
-                  "seconds", r->seconds, "prompt_tokens", (json_int_t)r->prompt_tokens, "cached_tokens",
-                  (json_int_t)r->cached_tokens, "generated_tokens", (json_int_t)r->answer_tokens, "prompt_ts",
-                  per_second(r->prompt_tokens, r->seconds), "generated_ts", per_second(r->answer_tokens, r->seconds));
+    json_t *o = json_pack(
+        "{s:o, s:o, s:i, s:i, s:i, s:i, s:I, s:b, s:i, s:i, s:f, s:I, s:I, s:I, s:f, s:f}", "server",
+        ig_text_string(b->o->server), "model", ig_text_string(model), "n_clients", t->n_clients, "n_prompt",
+        t->n_prompt, "n_shared", t->n_shared, "n_gen", t->n_gen, "seed", (json_int_t)b->seed, "prompt_is_tokens",
+        ig_eval_load_takes_tokens(b->load), "requests", r->n_done, "failed", r->n_failed, "seconds", r->seconds,
+        "prompt_tokens", (json_int_t)r->prompt_tokens, "cached_tokens", (json_int_t)r->cached_tokens,
+        "generated_tokens", (json_int_t)r->answer_tokens, "prompt_ts", ig_cli_per_second(r->prompt_tokens, r->seconds),
+        "generated_ts", ig_cli_per_second(r->answer_tokens, r->seconds));
     add_times(o, "first_token_seconds", &r->first_token);
     add_times(o, "between_tokens_seconds", &r->between_tokens);
     add_times(o, "request_seconds", &r->whole);

@@ -9,13 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/compare.h"
 #include "infinigen_tools.h"
 
 /* ---- pairs ----------------------------------------------------------------- */
 
-static bool has_limit(const ig_memory_options *m) { return m->limit > 0 || m->limit_bytes; }
-
-static bool evicts(const ig_memory_options *m) { return has_limit(m) || m->disk_bytes; }
+static bool evicts(const ig_memory_options *m) { return ig_eval_drops(m) || m->disk_bytes; }
 
 /* How often each list makes the pairs more; the first changes slowest. */
 enum { TYPES, POLICIES, BUDGETS, ALPHAS, PARTIALS, LIMITS, EVICTIONS, SKETCHES, N_LISTS };
@@ -26,14 +25,13 @@ static void count_lists(int n[N_LISTS], const ig_cli_options *o) {
     for (int i = 0; i < N_LISTS; i++) n[i] = given[i] ? given[i] : 1; /* what is not given is 0: the own */
 }
 
-static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
-
 /* Of what lists can change. */
 static bool same_pair(const ig_cache_options *a, const ig_cache_options *b) {
     const ig_memory_options *m = &a->memory, *n = &b->memory;
-    return same_text(a->policy, b->policy) && same_text(m->type, n->type) && same_text(m->evict, n->evict) &&
-           same_text(a->sketch, b->sketch) && memcmp(&a->budget, &b->budget, sizeof a->budget) == 0 &&
-           a->budget_entries == b->budget_entries && memcmp(&a->alpha, &b->alpha, sizeof a->alpha) == 0 &&
+    return ig_eval_same_text(a->policy, b->policy) && ig_eval_same_text(m->type, n->type) &&
+           ig_eval_same_text(m->evict, n->evict) && ig_eval_same_text(a->sketch, b->sketch) &&
+           memcmp(&a->budget, &b->budget, sizeof a->budget) == 0 && a->budget_entries == b->budget_entries &&
+           memcmp(&a->alpha, &b->alpha, sizeof a->alpha) == 0 &&
            memcmp(&a->partial, &b->partial, sizeof a->partial) == 0 &&
            memcmp(&m->limit, &n->limit, sizeof m->limit) == 0 && m->limit_bytes == n->limit_bytes;
 }
@@ -59,7 +57,7 @@ static ig_cache_options make_pair(ig_cli_app *app, const ig_cache_options *base,
 
 /* Whether `full` with a loses less than with b: drops nothing, or has more bits of each number. */
 static bool is_more_exact(const ig_memory_options *a, const ig_memory_options *b) {
-    if (has_limit(a) != has_limit(b)) return has_limit(b);
+    if (ig_eval_drops(a) != ig_eval_drops(b)) return ig_eval_drops(b);
     return ig_cli_kv_type_number(a->type) < ig_cli_kv_type_number(b->type);
 }
 
@@ -238,7 +236,7 @@ double ig_cli_mean(double sum, uint64_t n) { return n ? sum / (double)n : 0; }
 
 double ig_cli_mean_share(double sum, uint64_t n) { return n ? sum / (double)n : 1; }
 
-double ig_cli_tally_speed(const ig_cli_tally *t) { return t->seconds > 0 ? (double)t->n_decoded / t->seconds : 0; }
+double ig_cli_tally_speed(const ig_cli_tally *t) { return ig_cli_per_second(t->n_decoded, t->seconds); }
 
 uint64_t ig_cli_tally_ram(const ig_cli_tally *t) { return t->kv_bytes + t->sketch_bytes; }
 

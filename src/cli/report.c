@@ -33,8 +33,6 @@ void ig_cli_reset_peak_rss(void) {
     close(fd);
 }
 
-static double per_second(uint64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
-
 static double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 /* What the disk tier did. fetched_bytes_per_token and stall: of decoding and prefill together; read_bytes_per_token,
@@ -86,10 +84,10 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
     json_object_set_new(report, "context", json_integer(ig_session_ctx(s)));
     json_t *speed = json_object_get(report, "speed"), *memory = json_object_get(report, "memory");
     if (st.n_prefilled)
-        json_object_set_new(speed, "prompt_tps", json_real(per_second(st.n_prefilled, st.prefill_seconds)));
+        json_object_set_new(speed, "prompt_tps", json_real(ig_cli_per_second(st.n_prefilled, st.prefill_seconds)));
     if (app->o->kv_store) json_object_set_new(report, "tokens_stored", json_integer((json_int_t)st.n_taken));
     if (st.n_decoded)
-        json_object_set_new(speed, "generation_tps", json_real(per_second(st.n_decoded, st.decode_seconds)));
+        json_object_set_new(speed, "generation_tps", json_real(ig_cli_per_second(st.n_decoded, st.decode_seconds)));
     if (st.n_drafted)
         json_object_set_new(
             report, "drafts",
@@ -225,12 +223,12 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     ig_session_get_stats(s, &st);
     ig_cli_flush(); /* what they are about comes first, also where both streams go to one place */
     fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s", (unsigned long long)st.n_prefilled,
-            per_second(st.n_prefilled, st.prefill_seconds));
+            ig_cli_per_second(st.n_prefilled, st.prefill_seconds));
     if (st.n_taken) fprintf(stderr, "  and %llu that were stored", (unsigned long long)st.n_taken);
     fputc('\n', stderr);
     if (st.n_decoded)
         fprintf(stderr, "generation  %7llu tokens  %8.1f tokens/s  policy %s, %.1f %% of the KV entries used\n",
-                (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
+                (unsigned long long)st.n_decoded, ig_cli_per_second(st.n_decoded, st.decode_seconds), st.policy,
                 st.selected_share * 100);
     if (st.n_drafted)
         fprintf(stderr, "drafts      %7llu tokens computed ahead, of which %llu came", (unsigned long long)st.n_drafted,

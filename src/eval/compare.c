@@ -21,13 +21,10 @@ typedef struct round {
     ig_error *err;
 } round;
 
-static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
-
-static bool drops(const ig_memory_options *m) { return m->limit > 0 || m->limit_bytes; }
-
 bool ig_eval_same_store(const ig_memory_options *a, const ig_memory_options *b) {
-    return a == b || (!drops(a) && !drops(b) && same_text(a->type, b->type) && same_text(a->evict, b->evict) &&
-                      a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes);
+    return a == b ||
+           (!ig_eval_drops(a) && !ig_eval_drops(b) && ig_eval_same_text(a->type, b->type) &&
+            ig_eval_same_text(a->evict, b->evict) && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes);
 }
 
 ig_status ig_eval_comparison_open(ig_eval_comparison *c, int n_vocab, ig_error *err) {
@@ -62,7 +59,7 @@ static ig_status open_session(round *r, int i) {
     c->s = NULL;
     c->i_open = i;
     options.cache = c->rivals[i].cache;
-    if (!drops(&options.cache.memory)) options.cache.policy = "full", options.cache.sketch = NULL;
+    if (!ig_eval_drops(&options.cache.memory)) options.cache.policy = "full", options.cache.sketch = NULL;
     return ig_session_open(&c->s, c->model, &options, r->err);
 }
 
@@ -133,7 +130,7 @@ static ig_status score_alike(round *r, int i) {
     if (status) return status;
     for (int k = 0; k < c->n_rivals; k++) {
         ig_eval_rival *rival = &c->rivals[k];
-        rival->from_start = rival->from_start || drops(&rival->cache.memory);
+        rival->from_start = rival->from_start || ig_eval_drops(&rival->cache.memory);
         is_shared = is_shared || (fits(c, k) && !rival->from_start);
     }
     if (is_shared && !whole) status = compute_prefix(r);

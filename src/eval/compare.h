@@ -9,6 +9,8 @@
 #ifndef IG_EVAL_COMPARE_H
 #define IG_EVAL_COMPARE_H
 
+#include <string.h>
+
 #include "eval/perplexity.h"
 
 /* Most bytes of distributions that are kept of a chunk for the divergences. */
@@ -21,6 +23,10 @@ typedef struct ig_eval_rival {
     bool is_done;      /* of the present chunk */
 } ig_eval_rival;
 
+/* Entries are dropped for good. */
+static inline bool ig_eval_drops(const ig_memory_options *m) { return m->limit > 0 || m->limit_bytes; }
+/* Of options that may be NULL. */
+static inline bool ig_eval_same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 /* Whether one session can go on from one policy's options to another's: where and how keys and values are kept is the
  * same, and nothing is dropped. */
 bool ig_eval_same_store(const ig_memory_options *a, const ig_memory_options *b);
