@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "eval/load_reply.h"
-#include "eval/make_words.h"
+#include "eval/random.h"
 #include "eval/numbers.h"
 #include "text/json.h"
 #include "text/text.h"

@@ -1,58 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Word lists and what is drawn from them. Everything is whole-number
- * arithmetic, so that a seed means the same everywhere.
+ * Word lists and what is drawn from them.
  */
 #include "eval/make_words.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- random numbers ------------------------------------------------------- */
-
-static uint64_t mix(uint64_t z) {
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static uint64_t next(ig_eval_random *r) { return mix(r->state += 0x9e3779b97f4a7c15u); }
-
-ig_eval_random ig_eval_random_of(const char *text) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return (ig_eval_random){hash};
-}
-
-uint64_t ig_eval_random_below(ig_eval_random *r, uint64_t n) { return next(r) % n; }
-
-void ig_eval_random_uuid(char out[37], ig_eval_random *r) {
-    unsigned long long a = next(r), b = next(r);
-    snprintf(out, 37, "%08llx-%04llx-4%03llx-%c%03llx-%012llx", a >> 32, a >> 16 & 0xffff, a & 0xfff, "89ab"[b >> 62],
-             b >> 48 & 0xfff, b & 0xffffffffffff);
-}
-
-void ig_eval_random_shuffle(ig_eval_random *r, uint32_t *items, size_t n) {
-    for (size_t i = n; i > 1; i--) {
-        size_t k = (size_t)ig_eval_random_below(r, i);
-        uint32_t item = items[i - 1];
-        items[i - 1] = items[k];
-        items[k] = item;
-    }
-}
-
-uint32_t *ig_eval_random_draw(ig_eval_random *r, size_t n, size_t all) {
-    uint32_t *items = malloc((all ? all : 1) * sizeof *items);
-    if (!items) return NULL;
-    for (size_t i = 0; i < all; i++) items[i] = (uint32_t)i;
-    for (size_t i = 0; i < n; i++) {
-        size_t k = i + (size_t)ig_eval_random_below(r, all - i);
-        uint32_t item = items[i];
-        items[i] = items[k];
-        items[k] = item;
-    }
-    return items;
-}
 
 /* ---- names ----------------------------------------------------------------- */
 
@@ -90,7 +43,7 @@ static const char *const nouns[128] = {
 /* Numbers from IG_EVAL_PAIRS on are of syllables. */
 uint32_t *ig_eval_syllable_names(ig_eval_random *r, size_t n) {
     uint32_t *names = n <= IG_EVAL_SYLLABLES ? malloc((n ? n : 1) * sizeof *names) : NULL;
-    uint64_t first = next(r);
+    uint64_t first = ig_eval_random_next(r);
     /* The step has no factor in common with the number of names: none comes twice. */
     for (size_t i = 0; names && i < n; i++)
         names[i] = IG_EVAL_PAIRS + (uint32_t)((first % IG_EVAL_SYLLABLES + i * 100003) % IG_EVAL_SYLLABLES);
@@ -204,7 +157,7 @@ static const char *const ends[] = {
 #define COUNT(list) (sizeof(list) / sizeof(list)[0])
 
 static void put_built_in(FILE *f, uint64_t number) {
-    uint64_t bits = mix(number * 0x9e3779b97f4a7c15u + 1);
+    uint64_t bits = ig_eval_random_mix(number * 0x9e3779b97f4a7c15u + 1);
     const char *person = people[bits % COUNT(people)], *deed = deeds[(bits >> 12) % COUNT(deeds)],
                *place = places[(bits >> 24) % COUNT(places)], *end = ends[(bits >> 36) % COUNT(ends)];
     switch (bits >> 60) {
@@ -306,7 +259,7 @@ void ig_eval_filler_close(ig_eval_filler *filler) {
 }
 
 uint64_t ig_eval_filler_start(const ig_eval_filler *filler, ig_eval_random *r) {
-    return filler->text ? ig_eval_random_below(r, filler->n) : next(r) >> 16;
+    return filler->text ? ig_eval_random_below(r, filler->n) : ig_eval_random_next(r) >> 16;
 }
 
 void ig_eval_filler_put(FILE *f, const ig_eval_filler *filler, uint64_t start, uint64_t i) {

@@ -1,31 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What made tasks consist of: random numbers that are the same on every
- * machine, names and codes of which no two are alike, and filler to hide them
- * in, which is a text of the user's or sentences of the project's own.
+ * What made tasks consist of: names and codes of which no two are alike, and
+ * filler to hide them in, which is a text of the user's or sentences of the
+ * project's own.
  */
 #ifndef IG_EVAL_MAKE_WORDS_H
 #define IG_EVAL_MAKE_WORDS_H
 
 #include <stdio.h>
 
+#include "eval/random.h"
 #include "text/text.h"
-
-/* ---- random numbers ------------------------------------------------------- */
-
-/* SplitMix64 (Steele, Lea, Flood 2014). */
-typedef struct ig_eval_random {
-    uint64_t state;
-} ig_eval_random;
-
-/* Depends on every byte of `text` (FNV-1a). */
-ig_eval_random ig_eval_random_of(const char *text);
-/* Below n, which is 1 or more. */
-uint64_t ig_eval_random_below(ig_eval_random *r, uint64_t n);
-void ig_eval_random_uuid(char out[37], ig_eval_random *r); /* version 4 */
-/* n distinct numbers below `all` (n <= all), in random order; free() them. NULL: no memory. */
-uint32_t *ig_eval_random_draw(ig_eval_random *r, size_t n, size_t all);
-void ig_eval_random_shuffle(ig_eval_random *r, uint32_t *items, size_t n);
 
 /* ---- names ----------------------------------------------------------------- */
 

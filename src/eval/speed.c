@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "eval/compare.h"
-#include "eval/make_words.h"
+#include "eval/random.h"
 #include "eval/numbers.h"
 #include "text/text.h"
 #include "text/clock.h"
