@@ -325,7 +325,7 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_SERVE, IG_KIND_FLAG, AT(reuse_answers), NULL, 0, 0, NULL},
     {"-np, --parallel, --max-num-seqs", "N", "answers at the same time; memory is planned for so many contexts",
      IG_VERB_SERVE, IG_KIND_INT, AT(parallel), "4", 1, 256, NULL},
-    {"--queue", "N", "most requests that wait; further ones get 503", IG_VERB_SERVE, IG_KIND_INT, AT(queue), "512", 1,
+    {"--queue", "N", "most requests that wait; further ones get 503", IG_VERB_SERVE, IG_KIND_INT, AT(queue), "2560", 1,
      65536, NULL},
     {"--piece-ms", "MS", "how long running answers wait for a piece of a new prompt, about", IG_VERB_SERVE,
      IG_KIND_NUMBER, AT(piece_ms), "25", 1, 60000, NULL},

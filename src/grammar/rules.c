@@ -52,7 +52,8 @@ ig_fragment ig_rules_call(ig_rules *r, uint32_t other) {
 
 void ig_rule_spell_token(uint8_t bytes[IG_RULE_TOKEN_BYTES], int32_t id) {
     bytes[0] = IG_RULE_TOKEN_MARK;
-    for (int i = 1; i < IG_RULE_TOKEN_BYTES; i++) bytes[i] = (uint8_t)(id >> 8 * (IG_RULE_TOKEN_BYTES - 1 - i));
+    for (int i = IG_RULE_TOKEN_BYTES - 1; i > 0; i--, id /= IG_RULE_TOKEN_MARK)
+        bytes[i] = (uint8_t)(id % IG_RULE_TOKEN_MARK); /* which are no marks */
 }
 
 ig_fragment ig_rules_token(ig_rules *r, int32_t id) {
@@ -69,7 +70,7 @@ int32_t ig_rules_token_at(const ig_rules *r, uint32_t node) {
     if (r->nodes[node].kind != IG_RULE_BYTE || r->nodes[node].low != IG_RULE_TOKEN_MARK) return -1;
     for (int i = 1; i < IG_RULE_TOKEN_BYTES; i++) {
         node = r->nodes[node].next;
-        id = id << 8 | r->nodes[node].low;
+        id = id * IG_RULE_TOKEN_MARK + r->nodes[node].low;
     }
     return id;
 }

@@ -36,7 +36,6 @@ static const absent_field absent[] = {
     {"reasoning", JSON_OBJECT, NULL},
     {"reasoning_effort", JSON_STRING, "none"},
     {"reasoning_format", JSON_STRING, "none"}, /* of a chat it says where thoughts go */
-    {"enable_thinking", JSON_FALSE, NULL},
     {"chat_template", JSON_STRING, NULL},
     {"continue_final_message", JSON_FALSE, NULL},
     {"documents", JSON_ARRAY, NULL},
@@ -147,16 +146,18 @@ static bool is_new(ig_server *s, const char name[IG_SERVER_FIELD_BYTES]) {
     return has_room;
 }
 
-static void note(ig_server *s, const char *name, const char *what) {
+static void note_one(ig_server *s, const char *kind, const char *name, const char *what) {
     char shown[IG_SERVER_FIELD_BYTES] = {0};
     for (size_t i = 0; i + 1 < sizeof shown && name[i]; i++) shown[i] = name[i] > ' ' && name[i] < 127 ? name[i] : '?';
-    if (is_new(s, shown)) ig_server_say(s, "passed over: requests have a field '%s', which %s", shown, what);
+    if (is_new(s, shown)) ig_server_say(s, "passed over: requests have a %s '%s', which %s", kind, shown, what);
 }
+
+static void note(ig_server *s, const char *name, const char *what) { note_one(s, "field", name, what); }
 
 /* The name comes from a client: only what a terminal shows as it is. */
 void ig_field_note(ig_server *s, const char *name) { note(s, name, "is not known"); }
 
-void ig_field_note_left(ig_server *s, const char *name) { note(s, name, "is left out"); }
+void ig_field_note_tool(ig_server *s, const char *type) { note_one(s, "tool of the type", type, "is left out"); }
 
 static bool refuse_field(ig_call *c, const char *where, const char *name, const char *why) {
     char field[128];

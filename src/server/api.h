@@ -107,6 +107,8 @@ typedef struct ig_translation {
 json_t *ig_translate(ig_call *c, const json_t *body, bool (*translate)(ig_translation *t));
 /* Both take `value`. */
 void ig_translation_set(ig_translation *t, json_t *object, const char *name, json_t *value);
+/* The template is told whether to think. */
+void ig_translation_think(ig_translation *t, bool thinks);
 void ig_translation_append(ig_translation *t, json_t *list, json_t *value);
 /* Takes these fields, up to a NULL, out of the chat's body. */
 void ig_translation_drop(ig_translation *t, const char *const *names);

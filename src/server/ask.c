@@ -166,7 +166,8 @@ static bool add_bias(ig_exchange *x, const char *name, long id, const json_t *va
 /* One of a list: a token, or a text, of which all tokens are meant, and the number. */
 static bool add_pair(ig_exchange *x, const char *name, const json_t *pair) {
     const json_t *token = json_array_get(pair, 0), *value = json_array_get(pair, 1);
-    int64_t id = json_is_integer(token) && json_integer_value(token) < INT_MAX ? json_integer_value(token) : -1;
+    int64_t id;
+    if (!ig_json_whole(token, &id) || id > INT_MAX) id = -1;
     if (!json_is_string(token)) return add_bias(x, name, (long)id, value, true);
     ig_token_list all = {0};
     bool are_more, ok = ig_tokens_up_to(x->call, "logit_bias", json_string_value(token), json_string_length(token), 0,

@@ -117,7 +117,7 @@ bool ig_field_only(ig_call *c, const json_t *object, const char *where, const ch
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* Logs, once for each name, that requests have a field which is passed over. */
 void ig_field_note(ig_server *s, const char *name);
-void ig_field_note_left(ig_server *s, const char *name); /* it is known, and not there */
+void ig_field_note_tool(ig_server *s, const char *type); /* tools of it are left out */
 /* Values of a JSON text, about; SIZE_MAX: it goes too deep. */
 size_t ig_json_values(const char *text, size_t n);
 /* The body, an object or whatever `type` is, to be dropped by the caller; NULL: refused. */

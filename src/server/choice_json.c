@@ -279,10 +279,12 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {
             snprintf(out->text, sizeof out->text, "%s", k->result.error.text);
         else
             snprintf(out->text, sizeof out->text,
-                     is_late ? "the answer took longer than is allowed" : "the server is being shut down");
+                     is_late        ? "the answer took longer than is allowed"
+                     : k->is_unread ? "the client does not read the answer"
+                                    : "the server is being shut down");
         if (!k->has_failed && !k->result.error.status) out->status = 503;
         if (out->status == 503) out->type = "unavailable_error";
-        out->may_retry = out->status == 503 && !is_late;
+        out->may_retry = out->status == 503 && !is_late && !k->is_unread;
         if (out->status == 503 && is_late) out->code = "request_timeout";
         return true;
     }

@@ -308,17 +308,20 @@ static bool add_tools_in_words(const conversation *v, const json_t *tools) {
 
 /* ---- the whole ------------------------------------------------------------------------------------ */
 
-/* What a template may be told beside the conversation, such as Qwen3's "enable_thinking". */
+/* What a template may be told beside the conversation, such as Qwen3's "enable_thinking", which some clients say by
+ * itself. */
 static bool add_others(ig_call *c, json_t *variables, const json_t *body) {
-    static const char field[] = "chat_template_kwargs";
-    json_t *others = ig_field(body, field), *value;
+    static const char field[] = "chat_template_kwargs", thinks[] = "enable_thinking";
+    json_t *others = ig_field(body, field), *value, *thinking = ig_field(body, thinks);
     const char *name;
+    if (thinking && !json_is_boolean(thinking)) return ig_refuse(c, 400, thinks, "%s must be true or false", thinks);
     if (others && !json_is_object(others)) return ig_refuse(c, 400, field, "%s must be an object", field);
     json_object_foreach(others, name, value) {
         if (json_object_get(variables, name)) return ig_refuse(c, 400, field, "%s: '%.32s' is not one", field, name);
     }
-    return !others || json_object_update(variables, others) == 0 ||
-           ig_refuse(c, 500, NULL, "out of memory for %s", field);
+    bool ok = !others || json_object_update(variables, others) == 0;
+    if (thinking && !ig_field(others, thinks)) ok = ok && json_object_set(variables, thinks, thinking) == 0;
+    return ok || ig_refuse(c, 500, NULL, "out of memory for %s", field);
 }
 
 /* Templates look at one of two names: no effort is no thinking. */

@@ -226,7 +226,8 @@ static bool on_text(void *user, const char *text, size_t n) {
     k->has_failed |= !x->only_reads && !add_to_text(k, text, n);
     /* Who does not read is not waited for. */
     size_t told = k->n_sent < k->n_echo ? k->n_echo : k->n_sent;
-    bool stops = k->has_failed || (x->is_stream && k->n_text - told > IG_SERVER_UNSENT_MAX);
+    k->is_unread = x->is_stream && k->n_text - told > IG_SERVER_UNSENT_MAX;
+    bool stops = k->has_failed || k->is_unread;
     k->is_late = !stops && takes_too_long(k);
     stops |= k->is_late;
     pthread_cond_broadcast(&x->changed);

@@ -35,9 +35,9 @@ typedef enum ig_thought_stage {
 } ig_thought_stage;
 
 /* Fields of a body that make a prompt of a conversation. */
-#define IG_CONVERSATION_FIELDS                                                                                 \
-    "messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "reasoning_effort", \
-        "tools", "tool_choice", "parallel_tool_calls"
+#define IG_CONVERSATION_FIELDS                                                                                \
+    "messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "enable_thinking", \
+        "reasoning_effort", "tools", "tool_choice", "parallel_tool_calls"
 
 /* The text of "content": a string, or parts of text (or, of an answer, refusals), which are joined; NULL: refused. */
 json_t *ig_content_text(ig_call *c, json_t *content, bool is_answer, const char *where);
@@ -107,6 +107,7 @@ typedef struct ig_choice {
     bool has_ended, is_told;
     bool has_failed; /* no memory for what came */
     bool is_late;    /* it ends by most_seconds */
+    bool is_unread;  /* the client does not take what comes */
     int n_seen;      /* tokens, for usage on the way */
     double first_token, last_token;
     ig_request_progress progress; /* with its prompt */

@@ -152,11 +152,7 @@ static bool add_thinking(ig_translation *t, const json_t *thinking) {
     if (!is_on && !ig_is_type(thinking, "disabled"))
         return ig_refuse(t->call, 400, "thinking",
                          "thinking must be of type enabled, between_tools, disabled or adaptive");
-    json_t *variables = ig_field(t->out, "chat_template_kwargs");
-    if (variables && !json_is_object(variables)) return true; /* which is refused later */
-    variables = variables ? json_copy(variables) : json_object();
-    ig_translation_set(t, variables, "enable_thinking", json_boolean(is_on));
-    ig_translation_set(t, t->out, "chat_template_kwargs", variables);
+    ig_translation_think(t, is_on);
     return true;
 }
 

@@ -41,7 +41,8 @@ bool ig_ollama_options(ig_translation *t, json_t *options) {
     const char *name;
     json_t *value;
     if (options && !json_is_object(options)) return ig_refuse(t->call, 400, "options", "options must be an object");
-    if (!ig_field(t->body, "max_tokens")) ig_translation_set(t, t->out, "max_tokens", json_integer(-1));
+    if (!ig_field(t->body, "max_tokens") && t->call->server->o->n_predict <= 0)
+        ig_translation_set(t, t->out, "max_tokens", json_integer(-1));
     json_object_foreach(options, name, value) {
         size_t i = 0, n = sizeof known / sizeof *known;
         if (json_is_null(value)) continue;
@@ -78,7 +79,7 @@ static bool add_thinking(ig_translation *t, json_t *think) {
     if (json_is_string(think))
         t->ok &= json_object_set(t->out, "reasoning_effort", think) == 0;
     else if (json_is_boolean(think))
-        ig_translation_set(t, t->out, "chat_template_kwargs", json_pack("{s:O}", "enable_thinking", think));
+        ig_translation_think(t, json_is_true(think));
     else
         return ig_refuse(t->call, 400, "think", "think must be true, false or a level");
     return true;

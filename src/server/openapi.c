@@ -46,19 +46,19 @@ static const char tool_choice[] =
     "\"messages\":" SCHEMA("Messages") ",\"tools\":" SCHEMA("Tools") ",\"tool_choice\":" SCHEMA( \
         "ToolChoice") ",\"parallel_tool_calls\":" BOOL ",\"add_generation_prompt\":" BOOL        \
                       ",\"continue_final_message\":" BOOL ",\"reasoning_effort\":" TEXT          \
-                      ",\"chat_template_kwargs\":" OBJECT
+                      ",\"chat_template_kwargs\":" OBJECT ",\"enable_thinking\":" BOOL
 /* Of both kinds of answers. */
 static const char sampling[] =
     "{\"n\":" WHOLE("1", "16") ",\"stop\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},"
-    "{\"type\":\"array\",\"maxItems\":16,\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},"
+    "{\"type\":\"array\",\"maxItems\":64,\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},"
     "{\"type\":\"null\"}]},\"seed\":" WHOLE("-9223372036854775808", "9223372036854775807")
-    ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0", "1") ",\"top_k\":" WHOLE("-1", "2147483647")
+    ",\"temperature\":" NUMBER("0", "1000") ",\"top_p\":" NUMBER("0", "1") ",\"top_k\":" WHOLE("-1", "2147483647")
     ",\"min_p\":" NUMBER("0", "1") ",\"typical_p\":" NUMBER("0.001", "1") ",\"top_n_sigma\":" NUMBER("-1", "1000")
     ",\"xtc_probability\":" NUMBER("0", "1") ",\"xtc_threshold\":" NUMBER("0", "1")
     ",\"dynatemp_range\":" NUMBER("0", "1000") ",\"dynatemp_exponent\":" NUMBER("0", "1000")
     ",\"dry_multiplier\":" NUMBER("0", "1000") ",\"dry_base\":" NUMBER("1", "1000")
     ",\"dry_allowed_length\":" WHOLE("1", "2147483647") ",\"dry_penalty_last_n\":" WHOLE("-1", "2147483647")
-    ",\"dry_sequence_breakers\":{\"type\":[\"array\",\"null\"],\"maxItems\":16,\"items\":{\"type\":\"string\","
+    ",\"dry_sequence_breakers\":{\"type\":[\"array\",\"null\"],\"maxItems\":64,\"items\":{\"type\":\"string\","
     "\"minLength\":1,\"maxLength\":128}}"
     ",\"repeat_penalty\":" NUMBER("0.01", "100") ",\"repetition_penalty\":" NUMBER("0.01", "100")
     ",\"repeat_last_n\":" WHOLE("-1", "2147483647") ",\"presence_penalty\":" NUMBER("-1000", "1000")
@@ -118,7 +118,7 @@ static const char responses_body[] =
                  "\"role\":{\"const\":\"user\"},\"content\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\","
                  "\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"type\",\"text\"],\"properties\":{"
                  "\"type\":{\"const\":\"input_text\"},\"text\":{\"type\":\"string\"}}}}]}}}}]},\"instructions\":" TEXT
-    ",\"max_output_tokens\":" WHOLE("1", "2147483647") ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER(
+    ",\"max_output_tokens\":" WHOLE("1", "2147483647") ",\"temperature\":" NUMBER("0", "1000") ",\"top_p\":" NUMBER(
         "0", "1") ",\"top_logprobs\":" WHOLE("0", "20") ",\"store\":" BOOL ",\"stream\":" BOOL "}" OTHERS;
 static const char messages_body[] =
     "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"model\":" SCHEMA(
@@ -126,8 +126,8 @@ static const char messages_body[] =
                  "\"content\"],\"properties\":{\"role\":{\"const\":\"user\"},\"content\":{\"oneOf\":[{\"type\":\"string\"},"
                  "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"type\",\"text\"],"
                  "\"properties\":{\"type\":{\"const\":\"text\"},\"text\":{\"type\":\"string\"}}}}]}}}},\"system\":" TEXT
-    ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"stop_sequences\":{\"type\":[\"array\",\"null\"],\"maxItems\":16,"
-    "\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},\"temperature\":" NUMBER("0", "100")
+    ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"stop_sequences\":{\"type\":[\"array\",\"null\"],\"maxItems\":64,"
+    "\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},\"temperature\":" NUMBER("0", "1000")
     ",\"top_p\":" NUMBER("0", "1") ",\"top_k\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL "}" OTHERS;
 
 static const char ollama_chat_body[] =

@@ -251,11 +251,46 @@ static bool tell_chunk(ig_exchange *x, json_t *choice) {
     return ok;
 }
 
+static size_t count_bytes(const json_t *score) { return json_array_size(json_object_get(score, "bytes")); }
+
+/* Where in the tokens' bytes, n of them, the text stands at last; n: nowhere, or no memory. */
+static size_t find_text(const json_t *scores, size_t n, const char *text, size_t n_text) {
+    char *all = malloc(n + 1), *hit = NULL, *at = all;
+    size_t i, k, found = n;
+    json_t *score, *byte;
+    json_array_foreach(scores, i, score) json_array_foreach(json_object_get(score, "bytes"), k, byte) {
+        if (at) *at++ = (char)json_integer_value(byte);
+    }
+    for (at = all; n_text && at && (hit = memmem(at, n - (size_t)(at - all), text, n_text)); at = hit + 1)
+        found = (size_t)(hit - all);
+    free(all);
+    return found;
+}
+
+/* Leaves of a whole answer's scores those of its text: what is before and behind it are thoughts and calls. */
+static void keep_scores_of_text(json_t *scores, const json_t *text) {
+    size_t n = 0, at = 0, n_text = json_string_length(text), i;
+    json_t *score;
+    json_array_foreach(scores, i, score) n += count_bytes(score);
+    size_t begin = find_text(scores, n, json_string_value(text), n_text);
+    json_t *kept = json_array();
+    bool ok = kept && begin < n;
+    json_array_foreach(scores, i, score) {
+        size_t end = at + count_bytes(score);
+        if (ok && end > begin && at < begin + n_text) ok = json_array_append(kept, score) == 0;
+        at = end;
+    }
+    if (ok) json_array_clear(scores), json_array_extend(scores, kept);
+    json_decref(kept);
+}
+
 static json_t *reply(ig_exchange *x) {
     json_t *chat = ig_exchange_json(x);
-    const json_t *choice = json_array_get(json_object_get(chat, "choices"), 0);
-    bool ok = chat && begin(x) &&
-              tell_message(x, json_object_get(choice, "message"), json_object_get(choice, "logprobs")) && end(x);
+    const json_t *choice = json_array_get(json_object_get(chat, "choices"), 0),
+                 *message = json_object_get(choice, "message"), *logprobs = json_object_get(choice, "logprobs");
+    if (json_string_length(json_object_get(message, "reasoning_content")) || json_object_get(message, "tool_calls"))
+        keep_scores_of_text(json_object_get(logprobs, "content"), json_object_get(message, "content"));
+    bool ok = chat && begin(x) && tell_message(x, message, logprobs) && end(x);
     json_decref(chat);
     return ok ? response_of(x, status_of(x), NULL) : NULL;
 }

@@ -159,6 +159,7 @@ static bool hand_back(ig_call *c, int fd) {
         end = memchr(buffer, '\n', n);
     }
     unsigned status = 0;
+    buffer[n] = 0;
     if (!end || sscanf(buffer, "HTTP/1.1 %3u", &status) != 1) return false;
     if (c->origin) snprintf(origin, sizeof origin, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->origin);
     size_t n_first = (size_t)(end + 1 - buffer);
@@ -200,18 +201,16 @@ static void hand_on(ig_call *c) {
     ig_children *children = c->server->children;
     int i = asked_model(c);
     if (c->route->handle == ig_route_ollama && sends_away(c, i)) return;
-    bool is_answered = i < 0;
-    for (int tries = 0; !is_answered; tries++) {
+    for (int tries = 0; i >= 0; tries++) {
         int fd = ig_children_take(children, (size_t)i, c);
         if (fd < 0) return;
         double began = ig_text_seconds();
-        bool is_asked = ask(c, fd);
-        is_answered = !is_asked || hand_back(c, fd);
+        bool is_asked = ask(c, fd), is_answered = is_asked && hand_back(c, fd);
         ig_children_give(children, (size_t)i, fd);
         if (!is_asked) ig_refuse(c, 500, NULL, "out of memory for a request");
+        if (!is_asked || is_answered) return;
         /* One that had ended already, which nobody had seen yet, gets a successor. */
-        bool goes_on = tries == 0 && ig_text_seconds() - began < 1 && has_ended(c, (size_t)i);
-        if (!is_answered && !goes_on) {
+        if (tries || ig_text_seconds() - began >= 1 || !has_ended(c, (size_t)i)) {
             refuse_ended(c);
             return;
         }

@@ -283,7 +283,7 @@ static found read_pairs_call(const span *s, const ig_tool_format *format, size_t
     if (f == YES) f = read_after(s, format, &end);
     if (f != YES) return f;
     json_t *name = ig_text_stringn(c->name, c->n_name), *values = json_object();
-    const json_t *tool = s->tools ? ig_tool_find(s->tools, json_string_value(name), SIZE_MAX) : NULL;
+    const json_t *tool = name && s->tools ? ig_tool_find(s->tools, json_string_value(name), SIZE_MAX) : NULL;
     if (values) read_pairs(s, format, &begin, json_object_get(tool, "function"), values);
     char *text = values ? object_of(values) : NULL;
     set_own(c, name, text);

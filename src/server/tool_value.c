@@ -126,45 +126,68 @@ static bool has_all(const json_t *object, const json_t *names) {
     return true;
 }
 
-static bool fits_any(const json_t *function, const json_t *schemas, const json_t *v) {
+/* Schemas may refer to themselves without an end, and to others in ever more ways. */
+enum { FITTING_STEPS = 20000, FITTING_DEPTH = 200 };
+
+typedef struct fitting {
+    const json_t *function;
+    int n_left, depth;
+} fitting;
+
+static bool fits(fitting *f, const json_t *schema, const json_t *v);
+
+static bool fits_any(fitting *f, const json_t *schemas, const json_t *v) {
     size_t i;
     json_t *one;
-    json_array_foreach(schemas, i, one) if (ig_tool_fits(function, one, v)) return true;
+    json_array_foreach(schemas, i, one) if (fits(f, one, v)) return true;
     return json_array_size(schemas) == 0;
 }
 
-static bool fits_members(const json_t *function, const json_t *s, const json_t *v) {
+static bool fits_members(fitting *f, const json_t *s, const json_t *v) {
     const json_t *properties = json_object_get(s, "properties"), *others = json_object_get(s, "additionalProperties");
     const char *name;
     json_t *member;
     json_object_foreach((json_t *)(uintptr_t)v, name, member) {
         const json_t *own = json_object_get(properties, name);
-        if (!ig_tool_fits(function, own ? own : others, member)) return false;
+        if (!fits(f, own ? own : others, member)) return false;
     }
     return has_all(v, json_object_get(s, "required")) &&
            is_within(s, "minProperties", "maxProperties", (double)json_object_size(v));
 }
 
 /* The first items have schemas of their own, if there are any ("prefixItems"). */
-static bool fits_items(const json_t *function, const json_t *s, const json_t *v) {
+static bool fits_items(fitting *f, const json_t *s, const json_t *v) {
     const json_t *first = json_object_get(s, "prefixItems"), *others = json_object_get(s, "items");
     size_t i;
     json_t *item;
     json_array_foreach(v, i, item) {
-        if (!ig_tool_fits(function, i < json_array_size(first) ? json_array_get(first, i) : others, item)) return false;
+        if (!fits(f, i < json_array_size(first) ? json_array_get(first, i) : others, item)) return false;
     }
     return is_within(s, "minItems", "maxItems", (double)json_array_size(v));
 }
 
-bool ig_tool_fits(const json_t *function, const json_t *schema, const json_t *v) {
-    const json_t *s = ig_tool_schema(function, schema), *one = json_object_get(s, "const");
+static bool fits_all(fitting *f, const json_t *schema, const json_t *v) {
+    const json_t *s = ig_tool_schema(f->function, schema), *one = json_object_get(s, "const");
     if (json_is_null(v) && json_is_true(json_object_get(s, "nullable"))) return true;
     if (json_is_false(s) || !is_of_type(json_object_get(s, "type"), v) || (one && !is_equal(one, v)) ||
-        !is_among(json_object_get(s, "enum"), v) || !fits_any(function, json_object_get(s, "anyOf"), v) ||
-        !fits_any(function, json_object_get(s, "oneOf"), v))
+        !is_among(json_object_get(s, "enum"), v) || !fits_any(f, json_object_get(s, "anyOf"), v) ||
+        !fits_any(f, json_object_get(s, "oneOf"), v))
         return false;
-    if (json_is_object(v)) return fits_members(function, s, v);
-    if (json_is_array(v)) return fits_items(function, s, v);
+    if (json_is_object(v)) return fits_members(f, s, v);
+    if (json_is_array(v)) return fits_items(f, s, v);
     if (json_is_string(v)) return is_within(s, "minLength", "maxLength", (double)count_characters(v));
     return !json_is_number(v) || is_within(s, "minimum", "maximum", json_number_value(v));
+}
+
+static bool fits(fitting *f, const json_t *schema, const json_t *v) {
+    if (f->n_left == 0 || f->depth == FITTING_DEPTH) return false;
+    f->n_left--;
+    f->depth++;
+    bool all = fits_all(f, schema, v);
+    f->depth--;
+    return all;
+}
+
+bool ig_tool_fits(const json_t *function, const json_t *schema, const json_t *v) {
+    return fits(&(fitting){.function = function, .n_left = FITTING_STEPS}, schema, v);
 }

@@ -45,11 +45,17 @@ json_t *ig_translate(ig_call *c, const json_t *body, bool (*translate)(ig_transl
     return NULL;
 }
 
+void ig_translation_think(ig_translation *t, bool thinks) {
+    json_t *variables = ig_field(t->out, "chat_template_kwargs");
+    if (variables && !json_is_object(variables)) return; /* which is refused later */
+    variables = variables ? json_copy(variables) : json_object();
+    ig_translation_set(t, variables, "enable_thinking", json_boolean(thinks));
+    ig_translation_set(t, t->out, "chat_template_kwargs", variables);
+}
+
 static void note_tool(const ig_translation *t, const json_t *tool) {
     const char *type = json_string_value(ig_field(tool, "type"));
-    char name[64];
-    snprintf(name, sizeof name, "tools: type %.40s", type ? type : "?");
-    ig_field_note_left(t->call->server, name);
+    ig_field_note_tool(t->call->server, type ? type : "?");
 }
 
 bool ig_translation_tools(ig_translation *t, const char *type, bool is_said, const char *schema) {

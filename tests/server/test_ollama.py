@@ -169,3 +169,15 @@ def test_what_is_refused(server):
     assert status == 404 and "/api/pull" in reply["error"]
     status, reply, _ = server.ask(ASK, raw=b"{")
     assert status == 400 and isinstance(reply["error"], str)
+
+
+def test_defaults_of_the_server(program, tmp_path):
+    """Hold here too; and what a template is told beside `think` stays."""
+    folder = with_template(tmp_path / "model", "{{ messages[0].content }}{% if enable_thinking %}abc{% endif %}{% if b %}abcdef{% endif %}")
+    with Server(program, folder, "-c", 1024, "-n", 8) as s:
+        ask = {"messages": user("a"), "options": {"temperature": 0, "logit_bias": None}}
+        assert same(s, ASK, ask)["eval_count"] <= 8
+        assert same(s, ASK, {**ask, "options": {"temperature": 0, "num_predict": 9}})["eval_count"] <= 9
+        sizes = [same(s, ASK, {**ask, **more})["prompt_eval_count"] for more in (
+            {}, {"think": True}, {"chat_template_kwargs": {"b": True}}, {"think": True, "chat_template_kwargs": {"b": True}})]
+        assert sizes[0] < sizes[1] < sizes[2] < sizes[3]

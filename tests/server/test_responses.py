@@ -144,6 +144,8 @@ def test_tells_thoughts(program, tmp_path):
         assert (thoughts["type"], thoughts["content"]) == ("reasoning", [{"type": "reasoning_text", "text": "ab"}])
         assert text["content"][0]["text"] == "xyz"
         assert 0 < same(s, body)["usage"]["output_tokens_details"]["reasoning_tokens"] <= 2
+        scored = same(s, {**body, "top_logprobs": 1})["output"][1]["content"][0]["logprobs"]
+        assert b"xyz" in b"".join(bytes(t["bytes"]) for t in scored) and len(scored) <= 3
         messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "cd", "reasoning_content": "hm"},
                     {"role": "user", "content": "e"}]
         assert s.ask(COUNT, body)[1]["input_tokens"] == chat(s, messages)[1]["prompt_tokens"]

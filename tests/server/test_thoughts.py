@@ -99,6 +99,8 @@ def test_what_templates_are_told_by_options(program, tmp_path):
             assert prompt(s, user("a")) == "a|False|low"
             assert prompt(s, user("a"), reasoning_effort="high") == "a|False|high"
             assert prompt(s, user("a"), chat_template_kwargs={"enable_thinking": True}) == "a|True|low"
+            assert prompt(s, user("a"), enable_thinking=True) == "a|True|low"
+            assert prompt(s, user("a"), enable_thinking=True, chat_template_kwargs={"enable_thinking": False}) == "a|False|low"
     with Server(program, folder, "-c", 2048, "--reasoning-effort", "none") as s:
         assert prompt(s, user("a")) == "a|False|none"
         assert prompt(s, user("a"), reasoning_effort="high") == "a||high"

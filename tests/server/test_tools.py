@@ -356,6 +356,17 @@ def test_schemas_that_are_not_known(server):
     assert status == 400 and reply["error"]["param"] == "tools" and "not" in reply["error"]["message"]
 
 
+def test_schemas_that_refer_in_ever_more_ways(program, tmp_path):
+    """A call that a text within a grammar happens to be is looked at for a bounded time."""
+    many = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}
+    tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {
+        "type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": {**many, "a40": {"type": "integer"}}}}}
+    call = '{"name": "f", "parameters": {"x": "y"}}'
+    with Server(program, make_model(tmp_path / "model"), "-c", 8192) as s:
+        status, reply = ask(s, tools=[tool], max_tokens=300, grammar=f"root ::= {json.dumps(call)}")
+    assert status == 200 and reply["choices"][0]["message"]["content"] == call, reply
+
+
 def test_arguments_one_by_one_whose_schemas_are_odd(program, tmp_path):
     """Lengths count only where they are integers, and an id stands in marks alone."""
     odd = {"type": "function", "function": {"name": "odd", "parameters": {"type": "object", "required": ["a", "b\1"], "properties": {
