@@ -206,6 +206,39 @@ static bool tell_call(ig_exchange *x, const json_t *call) {
            tell_item(x, "response.function_call_arguments.delta", "delta", json_incref(arguments));
 }
 
+static size_t count_bytes(const json_t *score) { return json_array_size(json_object_get(score, "bytes")); }
+
+/* Where in the tokens' bytes, n of them, the text stands at last; n: nowhere, or no memory. */
+static size_t find_text(const json_t *scores, size_t n, const char *text, size_t n_text) {
+    char *all = malloc(n + 1), *hit = NULL, *at = all;
+    size_t i, k, found = n;
+    json_t *score, *byte;
+    json_array_foreach(scores, i, score) json_array_foreach(json_object_get(score, "bytes"), k, byte) {
+        if (at) *at++ = (char)json_integer_value(byte);
+    }
+    for (at = all; n_text && at && (hit = memmem(at, n - (size_t)(at - all), text, n_text)); at = hit + 1)
+        found = (size_t)(hit - all);
+    free(all);
+    return found;
+}
+
+/* Leaves of scores those of a text, before which there are thoughts, and behind which, if they are cut, calls. */
+static void keep_scores_of_text(json_t *scores, const json_t *text, bool are_cut) {
+    size_t n = 0, at = 0, n_text = json_string_length(text), i;
+    json_t *score;
+    json_array_foreach(scores, i, score) n += count_bytes(score);
+    size_t begin = find_text(scores, n, json_string_value(text), n_text);
+    json_t *kept = json_array();
+    bool ok = kept && begin < n;
+    json_array_foreach(scores, i, score) {
+        size_t end = at + count_bytes(score);
+        if (ok && end > begin && (!are_cut || at < begin + n_text)) ok = json_array_append(kept, score) == 0;
+        at = end;
+    }
+    if (ok) json_array_clear(scores), json_array_extend(scores, kept);
+    json_decref(kept);
+}
+
 /* What a chat's message or a chunk of it says. The scores of an unfinished character come before its text. */
 static bool tell_message(ig_exchange *x, const json_t *message, const json_t *logprobs) {
     json_t *text = json_object_get(message, "content"), *thoughts = json_object_get(message, "reasoning_content"),
@@ -213,6 +246,8 @@ static bool tell_message(ig_exchange *x, const json_t *message, const json_t *lo
     bool ok = !json_string_length(thoughts) || tell_text(x, false, thoughts, NULL);
     text = json_is_string(text) ? json_incref(text) : json_string("");
     scores = scores ? json_incref(scores) : json_array();
+    if (json_string_length(text) && !is_open(x, "message") && (x->items.open || calls))
+        keep_scores_of_text(scores, text, calls != NULL);
     bool is_news = json_string_length(text) || (json_array_size(scores) && is_open(x, "message"));
     if (ok && is_news) ok = tell_text(x, true, text, json_incref(scores));
     if (ok && (!x->items.open || is_open(x, "message"))) ok = json_array_extend(x->items.logprobs, scores) == 0;
@@ -251,45 +286,10 @@ static bool tell_chunk(ig_exchange *x, json_t *choice) {
     return ok;
 }
 
-static size_t count_bytes(const json_t *score) { return json_array_size(json_object_get(score, "bytes")); }
-
-/* Where in the tokens' bytes, n of them, the text stands at last; n: nowhere, or no memory. */
-static size_t find_text(const json_t *scores, size_t n, const char *text, size_t n_text) {
-    char *all = malloc(n + 1), *hit = NULL, *at = all;
-    size_t i, k, found = n;
-    json_t *score, *byte;
-    json_array_foreach(scores, i, score) json_array_foreach(json_object_get(score, "bytes"), k, byte) {
-        if (at) *at++ = (char)json_integer_value(byte);
-    }
-    for (at = all; n_text && at && (hit = memmem(at, n - (size_t)(at - all), text, n_text)); at = hit + 1)
-        found = (size_t)(hit - all);
-    free(all);
-    return found;
-}
-
-/* Leaves of a whole answer's scores those of its text: what is before and behind it are thoughts and calls. */
-static void keep_scores_of_text(json_t *scores, const json_t *text) {
-    size_t n = 0, at = 0, n_text = json_string_length(text), i;
-    json_t *score;
-    json_array_foreach(scores, i, score) n += count_bytes(score);
-    size_t begin = find_text(scores, n, json_string_value(text), n_text);
-    json_t *kept = json_array();
-    bool ok = kept && begin < n;
-    json_array_foreach(scores, i, score) {
-        size_t end = at + count_bytes(score);
-        if (ok && end > begin && at < begin + n_text) ok = json_array_append(kept, score) == 0;
-        at = end;
-    }
-    if (ok) json_array_clear(scores), json_array_extend(scores, kept);
-    json_decref(kept);
-}
-
 static json_t *reply(ig_exchange *x) {
     json_t *chat = ig_exchange_json(x);
     const json_t *choice = json_array_get(json_object_get(chat, "choices"), 0),
                  *message = json_object_get(choice, "message"), *logprobs = json_object_get(choice, "logprobs");
-    if (json_string_length(json_object_get(message, "reasoning_content")) || json_object_get(message, "tool_calls"))
-        keep_scores_of_text(json_object_get(logprobs, "content"), json_object_get(message, "content"));
     bool ok = chat && begin(x) && tell_message(x, message, logprobs) && end(x);
     json_decref(chat);
     return ok ? response_of(x, status_of(x), NULL) : NULL;

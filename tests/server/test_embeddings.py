@@ -98,7 +98,7 @@ def test_refused(server):
                         ({"input": "a", "dimensions": 0}, "dimensions"), ({"input": "a", "dimensions": 100000}, "dimensions"),
                         ({"input": "a", "encoding_format": "int8"}, "encoding_format"), ({"input": [[]]}, "input"),
                         ({"input": "a", "encoding_format": 3}, "encoding_format"), ({"input": [1, "a"]}, "input"),
-                        ({"input": "a", "model": "other"}, "model"), ({"input": [1] * (n + 1)}, "input"), ({"input": ["a"] * 2000}, "input")):
+                        ({"input": "a", "model": "other"}, "model"), ({"input": [1] * (n + 1)}, "input"), ({"input": ["a"] * 2300}, "input")):
         status, reply, _ = server.ask(EMBED, body)
         assert status in (400, 404) and reply["error"]["param"] == field, (body, reply)
 
