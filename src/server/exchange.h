@@ -136,6 +136,7 @@ typedef struct ig_response_items {
     json_t *done;     /* those that are whole */
     json_t *open;     /* the last one, which goes on; NULL: it has ended */
     json_t *logprobs; /* of its tokens */
+    json_t *earlier;  /* of those that came within thoughts: a text's may be among the last of them */
     FILE *to;         /* its text */
     char *text;
     size_t n_text, n_thoughts; /* bytes of it; tokens of all thoughts */

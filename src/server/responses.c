@@ -246,8 +246,17 @@ static bool tell_message(ig_exchange *x, const json_t *message, const json_t *lo
     bool ok = !json_string_length(thoughts) || tell_text(x, false, thoughts, NULL);
     text = json_is_string(text) ? json_incref(text) : json_string("");
     scores = scores ? json_incref(scores) : json_array();
-    if (json_string_length(text) && !is_open(x, "message") && (x->items.open || calls))
-        keep_scores_of_text(scores, text, calls != NULL);
+    if (x->items.open && !is_open(x, "message")) {
+        ok = ok && json_array_extend(x->items.earlier, scores) == 0;
+        if (json_string_length(text)) {
+            json_decref(scores);
+            scores = x->items.earlier;
+            x->items.earlier = json_array();
+            keep_scores_of_text(scores, text, calls != NULL);
+        }
+    } else if (json_string_length(text) && calls) {
+        keep_scores_of_text(scores, text, true);
+    }
     bool is_news = json_string_length(text) || (json_array_size(scores) && is_open(x, "message"));
     if (ok && is_news) ok = tell_text(x, true, text, json_incref(scores));
     if (ok && (!x->items.open || is_open(x, "message"))) ok = json_array_extend(x->items.logprobs, scores) == 0;
@@ -262,6 +271,7 @@ static bool tell_message(ig_exchange *x, const json_t *message, const json_t *lo
 static bool begin(ig_exchange *x) {
     x->items.done = json_array();
     x->items.logprobs = json_array();
+    x->items.earlier = json_array();
     return tell_response(x, "response.created", "in_progress", NULL) &&
            tell_response(x, "response.in_progress", "in_progress", NULL);
 }
@@ -312,6 +322,7 @@ void ig_exchange_close_items(ig_exchange *x) {
     json_decref(r->done);
     json_decref(r->open);
     json_decref(r->logprobs);
+    json_decref(r->earlier);
 }
 
 const ig_api ig_api_responses = {.prefix = "resp_",
